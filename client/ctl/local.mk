@@ -1,0 +1,1 @@
+# kvcachectl, the operators' tool.

@@ -1,0 +1,1 @@
+# libkvcache, the client library, and its compute part.

@@ -1,0 +1,1 @@
+# The disk store and its I/O engines.

@@ -1,0 +1,1 @@
+# kvcbench, built and run by make bench.

@@ -1,0 +1,1 @@
+# Tests in which something dies.

@@ -1,0 +1,1 @@
+# Fuzz targets; their seeds also run as ordinary tests.

@@ -1,0 +1,1 @@
+# What all tests share: data, and the test that looks for leftovers.

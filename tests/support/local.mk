@@ -1,0 +1,1 @@
+# libkvtest.la: the runner, temporary folders, waiting with a deadline.
