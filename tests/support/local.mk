@@ -1,1 +1,19 @@
 # libkvtest.la: the runner, temporary folders, waiting with a deadline.
+# A test program links it: foo_LDADD = libkvtest.la ...
+
+check_LTLIBRARIES += libkvtest.la
+libkvtest_la_SOURCES = \
+	tests/support/runner.c \
+	tests/support/runner.h \
+	tests/support/supervise.c \
+	tests/support/supervise.h \
+	tests/support/tmpdir.c \
+	tests/support/tmpdir.h \
+	tests/support/wait.c \
+	tests/support/wait.h
+libkvtest_la_LIBADD = $(CMOCKA_LIBS)
+
+# Misbehaves on request, for the tests of the runner.
+check_PROGRAMS += tests/support/runner-sample
+tests_support_runner_sample_SOURCES = tests/support/runner-sample.c
+tests_support_runner_sample_LDADD = libkvtest.la

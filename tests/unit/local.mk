@@ -1,1 +1,14 @@
-# Tests of one module, without a daemon.
+# Tests of one module, without a daemon. For each program NAME three lines:
+#	unit_tests += tests/unit/NAME
+#	tests_unit_NAME_SOURCES = ...
+#	tests_unit_NAME_LDADD = libkvtest.la ...
+
+unit_tests =
+
+unit_tests += tests/unit/test-runner
+tests_unit_test_runner_SOURCES = tests/unit/test-runner.c
+tests_unit_test_runner_LDADD = libkvtest.la
+EXTRA_tests_unit_test_runner_DEPENDENCIES = tests/support/runner-sample$(EXEEXT)
+
+check_PROGRAMS += $(unit_tests)
+TESTS += $(unit_tests)
