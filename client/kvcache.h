@@ -1,0 +1,538 @@
+/*
+ * libkvcache: KV caches of LLM inference that outlive their process, are shared without copying
+ * and can be undone bit for bit. The library of the kvcached service.
+ *
+ * CONTENTS
+ *   1  Conventions: objects, threads, errors, deadlines, fork()
+ *   2  Sessions
+ *   3  Layouts
+ *   4  Writers and sequences
+ *   5  Reserve, append, commit
+ *   6  Marks and rollback
+ *   7  Snapshots, forks, takeover
+ *   8  Looking at a sequence: table, runs
+ *   9  Batches
+ *  10  Digests and verification
+ *
+ * ---------------------------------------------------------------------------------------------
+ * 1  CONVENTIONS
+ *
+ * Words. A *token* has one key and one value vector per layer and query group (KV head). A
+ * *sequence* is the cache of one token stream: per layer group a table of *blocks* of
+ * `block_tokens` slots. An *update* is all the writes of one model step; it is committed whole
+ * or never happened. A *snapshot* is immutable. A *fork* is a new sequence that shares a
+ * snapshot's blocks until it writes.
+ *
+ * Objects are opaque and made and freed by this library. Strings and arrays that are passed in
+ * are copied or used only during the call. Pointers that are given out belong to the object that
+ * they came from and are valid as long as the function says.
+ *
+ * Option structs begin with their size: `struct kvc_seq_options o = { .size = sizeof(o) };`.
+ * Zero in every other field is the default, and NULL for the struct takes all defaults. A struct
+ * of a later header that has fields this library does not know is refused if they are not zero.
+ *
+ * Errors. Functions that return int give 0, or -1; functions that return a pointer give NULL.
+ * kvc_error() then is the status and kvc_error_text() one line that says what was wrong, what the
+ * limit is and what to do; both belong to the calling thread and hold until its next call into
+ * the library. A call that failed has changed nothing, unless it says otherwise.
+ *
+ * Threads. The library starts none (nanomsg has one worker; signals are blocked in it). A writer
+ * and all handles of its sequences belong to one thread at a time. A session may be used by
+ * several threads, each with its own writer. Each function says "writer's thread" or "any thread".
+ *
+ * Hot path. kvc_append_begin, kvc_write, kvc_commit, kvc_mark, kvc_rollback_* and the view calls
+ * make no system call, send no message, allocate nothing and take no lock that another process
+ * could hold, within what kvc_reserve has set aside.
+ *
+ * Deadlines. A call that asks the daemon waits at most the session's deadline (default 5 s), then
+ * fails with KVC_ETIMEOUT. A daemon that has died is reported as KVC_EDAEMON within 100 ms when it
+ * does not come back; when only its core was restarted, the library attaches again by itself and
+ * the call succeeds, or fails once with KVC_ERESTARTED and may be repeated.
+ *
+ * fork(). After fork() every call in the child on an inherited object fails with KVC_EFORKED
+ * before it touches anything. The child may open a session of its own.
+ */
+#ifndef KVCACHE_H
+#define KVCACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define KVC_PUBLIC __attribute__((visibility("default")))
+#else
+#define KVC_PUBLIC
+#endif
+
+/* Status of a failed call; numbers never change. The texts are in libkvcache(3). */
+enum kvc_status {
+	KVC_OK = 0,
+	KVC_EINVAL = 1,
+	KVC_ERANGE = 2,
+	KVC_ENAME = 3,
+	KVC_EEXIST = 4,
+	KVC_ENOTFOUND = 5,
+	KVC_EPERM = 6,
+	KVC_ELAYOUT = 7,
+	KVC_EUNSUPPORTED = 8,
+	KVC_ETOOBIG = 9,
+	KVC_ERESERVE = 20,
+	KVC_EMOVED = 21,
+	KVC_EBUSY = 22,
+	KVC_ESPLIT = 23,
+	KVC_EBOUND = 24,
+	KVC_EFORKED = 25,
+	KVC_EREADONLY = 26,
+	KVC_ESTALE = 27,
+	KVC_ENOMEM = 40,
+	KVC_EPOOL = 41,
+	KVC_EQUOTA = 42,
+	KVC_ELIMIT = 43,
+	KVC_ETIMEOUT = 60,
+	KVC_ECANCELLED = 61,
+	KVC_EDAEMON = 62,
+	KVC_ERESTARTED = 63,
+	KVC_EVERSION = 64,
+	KVC_EPROTO = 65,
+	KVC_ESESSION = 66,
+	KVC_ECORRUPT = 80,
+	KVC_EINTERNAL = 90
+};
+
+typedef struct kvc_session kvc_session;
+typedef struct kvc_layout kvc_layout;
+typedef struct kvc_writer kvc_writer;
+typedef struct kvc_seq kvc_seq;
+typedef struct kvc_batch kvc_batch;
+
+/* Status and text of this thread's last failed call. Any thread. */
+KVC_PUBLIC int kvc_error(void);
+KVC_PUBLIC const char *kvc_error_text(void);
+
+/* "KVC_EMOVED" for a status; "KVC_UNKNOWN" for an unknown one. Any thread. */
+KVC_PUBLIC const char *kvc_status_name(int status);
+
+/* Version of the library, for example "0.1.0". Any thread. */
+KVC_PUBLIC const char *kvc_version(void);
+
+/* ---------------------------------------------------------------------------------------------
+ * 2  SESSIONS
+ *
+ * A session is this process's standing with the daemon: what it holds is given back when the
+ * session is closed or the process has gone, however it went. Named sequences and snapshots stay.
+ */
+
+struct kvc_session_options {
+	size_t size;
+	const char *runtime_dir; /* NULL: $KVCACHED_RUNTIME_DIR, else the user's own daemon in
+				    $XDG_RUNTIME_DIR/kvcached if there, else /run/kvcached */
+	uint32_t deadline_ms;    /* of every call that asks the daemon; 0: 5,000 */
+};
+
+/* Attaches to the daemon. KVC_EDAEMON (none there; the text names the socket), KVC_EVERSION,
+ * KVC_ELIMIT, KVC_EQUOTA, KVC_ETIMEOUT. Any thread. */
+KVC_PUBLIC kvc_session *kvc_open(const struct kvc_session_options *options);
+
+/* Ends the session: its handles must have been freed before or are freed now; unnamed sequences
+ * go, named ones wait for takeover. Never fails. NULL is allowed. One thread, no other in it. */
+KVC_PUBLIC void kvc_close(kvc_session *session);
+
+/* A round trip to the daemon that does nothing. Any thread. */
+KVC_PUBLIC int kvc_ping(kvc_session *session);
+
+/* ---------------------------------------------------------------------------------------------
+ * 3  LAYOUTS
+ *
+ * Everything that shapes the bytes of one model's cache. Two processes share a cache only if all
+ * fields are equal; registering the same fields again gives the same layout.
+ */
+
+enum kvc_dtype { KVC_F32 = 1, KVC_F16 = 2, KVC_BF16 = 3 };
+enum kvc_format {
+	KVC_RAW = 1, /* stored as the compute dtype; the only one this version stores */
+	KVC_INT8 = 2,
+	KVC_U8 = 3,
+	KVC_U4 = 4,
+	KVC_Q4 = 5,
+	KVC_FP8 = 6
+};
+enum kvc_plane_scope { KVC_PLANE_SLOT = 1, KVC_PLANE_SEQUENCE = 2 };
+
+struct kvc_layer {
+	uint32_t n_query_groups; /* key/value heads; never the query heads */
+	uint32_t k_width;        /* elements of a key vector */
+	uint32_t v_width;        /* elements of a value vector; may differ, may be 0 */
+	uint32_t bound_slots;    /* most slots (window, fixed length); 0: unbounded */
+};
+
+struct kvc_plane { /* side data; refused by this version with KVC_EUNSUPPORTED */
+	const char *name;
+	uint32_t scope; /* enum kvc_plane_scope */
+	uint32_t bytes; /* per slot and head, or per sequence */
+};
+
+struct kvc_tag {
+	const char *key, *value;
+};
+
+struct kvc_layout_options {
+	size_t size;
+	uint8_t fingerprint[32]; /* of the weights; required (all zero is refused): a changed
+				    weight file is another model */
+	uint32_t n_layers;       /* 0 for an opaque layout */
+	const struct kvc_layer *layers;
+	uint32_t dtype;          /* enum kvc_dtype; required unless opaque */
+	uint32_t k_format, v_format; /* enum kvc_format; 0: KVC_RAW */
+	uint32_t block_tokens;   /* slots of a block; 0: chosen so that a block has about 256 KiB,
+				    a power of two from 16 to 256 */
+	uint32_t opaque_bytes;   /* an opaque layout: bytes a slot; no layers, block_tokens 1 */
+	uint32_t n_planes;
+	const struct kvc_plane *planes;
+	uint32_t n_tags;
+	const struct kvc_tag *tags; /* whatever changes the numbers: rope settings, adapter, ... */
+	uint32_t n_salt_bytes;
+	const uint8_t *salt;     /* tenant salt: keeps equal models of two tenants apart */
+};
+
+/* Registers a layout or finds the equal one. KVC_EINVAL, KVC_ETOOBIG, KVC_EUNSUPPORTED; the text
+ * names the field. Any thread. */
+KVC_PUBLIC kvc_layout *kvc_layout_register(kvc_session *session,
+					   const struct kvc_layout_options *options);
+
+/* Finds a registered layout by its hash; KVC_ENOTFOUND. Any thread. */
+KVC_PUBLIC kvc_layout *kvc_layout_find(kvc_session *session, const uint8_t hash[32]);
+
+/* Frees the handle (the layout stays registered). NULL is allowed. Any thread. */
+KVC_PUBLIC void kvc_layout_free(kvc_layout *layout);
+
+/* The 256-bit identity; valid as long as the handle. Any thread. */
+KVC_PUBLIC const uint8_t *kvc_layout_hash(const kvc_layout *layout);
+
+/* 0 if all fields are equal; else -1, KVC_ELAYOUT, and the text names the first that differs
+ * with both values. Any thread. */
+KVC_PUBLIC int kvc_layout_compare(const kvc_layout *a, const kvc_layout *b);
+
+/* Slots of a block, and bytes of one token over all layers. Any thread. */
+KVC_PUBLIC uint32_t kvc_layout_block_tokens(const kvc_layout *layout);
+KVC_PUBLIC uint64_t kvc_layout_token_bytes(const kvc_layout *layout);
+
+/* ---------------------------------------------------------------------------------------------
+ * 4  WRITERS AND SEQUENCES
+ *
+ * A writer is a thread's hand: one commit word and the sequences that belong to it. A commit or
+ * rollback of several sequences of one writer is atomic. A sequence has one writer for life.
+ */
+
+/* A new writer; at most 64 a session (KVC_ELIMIT). The calling thread owns it until it is handed
+ * to another by the program's own means. Any thread. */
+KVC_PUBLIC kvc_writer *kvc_writer_new(kvc_session *session);
+
+/* Frees a writer without sequences; KVC_EBUSY if it has some. Writer's thread. */
+KVC_PUBLIC int kvc_writer_free(kvc_writer *writer);
+
+struct kvc_seq_options {
+	size_t size;
+	const char *name;    /* [A-Za-z0-9._/-], up to 255 bytes; NULL: none */
+	uint64_t max_tokens; /* the table's size; 0: 1,048,576 (untouched it costs nothing) */
+};
+
+/* A new empty sequence. KVC_EEXIST (name), KVC_ENAME, KVC_ELIMIT. Writer's thread. */
+KVC_PUBLIC kvc_seq *kvc_seq_new(kvc_writer *writer, const kvc_layout *layout,
+				const struct kvc_seq_options *options);
+
+/* Frees the handle. A sequence without a name is dropped and its blocks given back; one with a
+ * name stays and waits for takeover. NULL is allowed. Writer's thread. */
+KVC_PUBLIC void kvc_seq_free(kvc_seq *seq);
+
+/* Frees the handle and drops the sequence, named or not. Writer's thread. */
+KVC_PUBLIC int kvc_seq_drop(kvc_seq *seq);
+
+/* Gives a sequence a name, changes it, or takes it away (NULL). Writer's thread. */
+KVC_PUBLIC int kvc_seq_name(kvc_seq *seq, const char *name);
+
+/* Committed length in tokens; what belongs to an open update is not counted. Writer's thread. */
+KVC_PUBLIC uint64_t kvc_length(const kvc_seq *seq);
+
+/* The pair that a view is valid for: generation (bumped by every rollback, freeze and move) and
+ * number of the last committed update. Writer's thread. */
+KVC_PUBLIC int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t *update);
+
+/* ---------------------------------------------------------------------------------------------
+ * 5  RESERVE, APPEND, COMMIT
+ *
+ *     kvc_reserve(seq, 512);                      asks the daemon for memory, ahead of need
+ *     kvc_append_begin(seq, n);                   n new tokens
+ *     for each layer: kvc_write(seq, layer, k, v);
+ *     kvc_commit(writer, &seq, 1);                all layers and all sequences named, or none
+ */
+
+/*
+ * Afterwards the next n_tokens appended tokens need no call: blocks are set aside, with one more
+ * a layer group to copy into (and one journal row a token, when journals are used). Asking for
+ * what is there already is free. KVC_EPOOL, KVC_EQUOTA, KVC_EBOUND, KVC_ERANGE (max_tokens);
+ * nothing is kept on failure. Writer's thread.
+ */
+KVC_PUBLIC int kvc_reserve(kvc_seq *seq, uint64_t n_tokens);
+
+/*
+ * Begins an update that appends n_tokens behind the committed length. KVC_ERESERVE (reserve and
+ * repeat), KVC_EBOUND, KVC_ERANGE, KVC_EREADONLY, KVC_EBUSY (an update is open). Writer's thread.
+ */
+KVC_PUBLIC int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens);
+
+/*
+ * Writes one layer of the open update: k is [n_tokens][n_query_groups][k_width], v the same with
+ * v_width, in the layout's dtype, dense, not overlapping the cache; v is NULL where v_width is 0
+ * and for opaque layouts (layer 0, k is [n_tokens][opaque_bytes]). Writer's thread.
+ */
+KVC_PUBLIC int kvc_write(kvc_seq *seq, uint32_t layer, const void *k, const void *v);
+
+/*
+ * As kvc_write, but for tokens [first, first + n_tokens) of the open update, and rows that lie
+ * k_stride_bytes and v_stride_bytes apart (a row is all heads of one token, dense).
+ */
+KVC_PUBLIC int kvc_write_rows(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens,
+			      const void *k, size_t k_stride_bytes, const void *v,
+			      size_t v_stride_bytes);
+
+/*
+ * Where token `first` of the open update of a layer goes, to be written in place: *k and *v point
+ * to that token's row, rows follow one another, and the return value is how many tokens (at most
+ * n_tokens) lie there in one piece; -1 on error. Valid until the update ends. Writer's thread.
+ */
+KVC_PUBLIC int64_t kvc_write_span(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens,
+				  void **k, void **v);
+
+/*
+ * Commits the open updates of `seqs` (all of this writer; NULL and 0: all that have one) in one
+ * step. Layers that were not written hold what the memory held: write them all. KVC_EMOVED: an
+ * operator rolled one of the writer's sequences back meanwhile; nothing was committed, the open
+ * updates are gone, the lengths are those of now: begin again. KVC_ETIMEOUT: the daemon held the
+ * sequence longer than the deadline; the update is still open. Writer's thread.
+ */
+KVC_PUBLIC int kvc_commit(kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs);
+
+/* Drops the open update of a sequence; nothing happened. Writer's thread. */
+KVC_PUBLIC int kvc_abort(kvc_seq *seq);
+
+/* ---------------------------------------------------------------------------------------------
+ * 6  MARKS AND ROLLBACK
+ *
+ * Rollback is exact: afterwards every byte that can be read is what it was. It costs the same at
+ * 1,000 and at 100,000 tokens.
+ */
+
+typedef struct kvc_mark {
+	uint64_t id, update, length_tokens;
+} kvc_mark;
+
+/* Marks the committed state as a point to go back to. Nested, up to 64 (KVC_ELIMIT). Gone when
+ * released or when a rollback passes it; survives takeover. Writer's thread. */
+KVC_PUBLIC int kvc_mark_set(kvc_seq *seq, kvc_mark *mark);
+
+/* Releases a mark and those set after it. KVC_ENOTFOUND. Writer's thread. */
+KVC_PUBLIC int kvc_mark_release(kvc_seq *seq, const kvc_mark *mark);
+
+/* Goes back to a mark, which stays; later marks are gone. KVC_ENOTFOUND. Writer's thread. */
+KVC_PUBLIC int kvc_rollback_mark(kvc_seq *seq, const kvc_mark *mark);
+
+/* Keeps the first n tokens (0: none). More than the length is KVC_ERANGE. Writer's thread. */
+KVC_PUBLIC int kvc_rollback_keep(kvc_seq *seq, uint64_t n_tokens);
+
+/* Removes the last n tokens (0: nothing happens). More than the length is KVC_ERANGE. Writer's
+ * thread. */
+KVC_PUBLIC int kvc_rollback_remove(kvc_seq *seq, uint64_t n_tokens);
+
+/* Each sequence (all of this writer) removes its own number of tokens, in one step: batched
+ * speculative decoding. All or none. Writer's thread. */
+KVC_PUBLIC int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs,
+				 const uint64_t *remove_tokens, size_t n_seqs);
+
+/* ---------------------------------------------------------------------------------------------
+ * 7  SNAPSHOTS, FORKS, TAKEOVER
+ *
+ * None of these copies data. A snapshot or fork may end inside a block: whoever appends first
+ * copies that block's filled slots.
+ */
+
+struct kvc_snapshot_options {
+	size_t size;
+	const char *name; /* NULL: anonymous, goes with the session */
+	int replace;      /* not 0: an object of that name is replaced, else KVC_EEXIST */
+};
+
+/* Takes a snapshot of the committed state through the daemon; *id (may be NULL) is its number.
+ * Writer's thread. */
+KVC_PUBLIC int kvc_snapshot(kvc_seq *seq, const struct kvc_snapshot_options *options,
+			    uint64_t *id);
+
+/* One atomic snapshot of several sequences, also of several writers of this session: all of
+ * them, or none. options[n_seqs] or NULL, ids[n_seqs] or NULL. The threads of the other writers
+ * may go on. At most 64. */
+KVC_PUBLIC int kvc_snapshot_many(kvc_seq *const *seqs, const struct kvc_snapshot_options *options,
+				 uint64_t *ids, size_t n_seqs);
+
+/* A new sequence of this writer from a snapshot or sequence that has a name. KVC_ENOTFOUND,
+ * KVC_EBUSY (its writer did not let the daemon act within the deadline). Writer's thread. */
+KVC_PUBLIC kvc_seq *kvc_fork(kvc_writer *writer, const char *source,
+			     const struct kvc_seq_options *options);
+
+/* The same from a snapshot's number (anonymous snapshots). Writer's thread. */
+KVC_PUBLIC kvc_seq *kvc_fork_id(kvc_writer *writer, uint64_t source_id,
+				const struct kvc_seq_options *options);
+
+/* Sets places aside for n local forks or snapshots of sequences like this one. Writer's thread. */
+KVC_PUBLIC int kvc_reserve_forks(kvc_seq *seq, uint32_t n_forks);
+
+/*
+ * A fork inside the session, without a message; it belongs to the same writer. Of the reserve of
+ * `seq`, blocks for n_reserve_tokens (and the one to copy into) move to the fork. KVC_ERESERVE:
+ * places or blocks are used up (kvc_reserve_forks, kvc_reserve). No open update. Writer's thread.
+ */
+KVC_PUBLIC kvc_seq *kvc_fork_local(kvc_seq *seq, uint64_t n_reserve_tokens);
+
+/* A read-only state of now inside the session, without a message. Writer's thread. */
+KVC_PUBLIC kvc_seq *kvc_snapshot_local(kvc_seq *seq);
+
+/* Opens a snapshot for reading; the handle is a read-only sequence. Free with kvc_seq_free. The
+ * snapshot's bytes stay while a handle is open, even if its name is removed. Writer's thread. */
+KVC_PUBLIC kvc_seq *kvc_open_snapshot(kvc_writer *writer, const char *name);
+
+/* Becomes the writer of a named sequence whose writer has gone; keeps name, marks, history.
+ * KVC_EBUSY while the old one lives. Writer's thread. */
+KVC_PUBLIC kvc_seq *kvc_takeover(kvc_writer *writer, const char *name);
+
+/* Removes a named snapshot, or a named sequence that has no writer (KVC_EBUSY if it has). Who
+ * holds a fork or a handle keeps what it has. Any thread. */
+KVC_PUBLIC int kvc_remove(kvc_session *session, const char *name);
+
+/* Waits until an object of that name exists; KVC_ETIMEOUT at the deadline. Any thread. */
+KVC_PUBLIC int kvc_wait(kvc_session *session, const char *name, uint32_t deadline_ms);
+
+/* A descriptor that becomes readable (poll it) when an object of that name exists. It is the
+ * caller's to close. Any thread. */
+KVC_PUBLIC int kvc_watch(kvc_session *session, const char *name);
+
+/* ---------------------------------------------------------------------------------------------
+ * 8  LOOKING AT A SEQUENCE
+ *
+ * A view shows the committed state, and is valid until the next commit, rollback or free of this
+ * sequence by this writer (compare kvc_version_of). Table and run views copy nothing.
+ */
+
+/* A block of a table: which of the arenas, and which block of it. */
+struct kvc_block {
+	uint32_t arena; /* for kvc_view_arena */
+	uint32_t block;
+};
+
+/* One arena's paged tensor of one layer: (n_blocks, block_tokens, n_query_groups, width). */
+struct kvc_paged {
+	const void *k, *v;  /* element [0][0][0][0]; v is NULL where v_width is 0 */
+	uint32_t n_blocks;  /* 0: no block of this sequence lies there, k and v are NULL */
+};
+
+/* A layer as a table. Block b of the sequence is blocks[b]; token t is slot t % block_tokens of
+ * block t / block_tokens. Strides are those of a dense tensor of the shape above. */
+struct kvc_layer_view {
+	const struct kvc_block *blocks;
+	uint64_t n_blocks;
+	uint64_t length_tokens;
+	uint32_t block_tokens;
+	uint32_t n_query_groups, k_width, v_width;
+	size_t k_row_bytes, v_row_bytes; /* one token: [head][width] */
+	uint64_t generation, update;
+};
+
+/* Fills the view of a layer. Writer's thread. */
+KVC_PUBLIC int kvc_view_table(kvc_seq *seq, uint32_t layer, struct kvc_layer_view *view);
+
+/* The paged tensor of arena `arena` (of kvc_block) for a layer. Writer's thread. */
+KVC_PUBLIC int kvc_view_arena(kvc_seq *seq, uint32_t layer, uint32_t arena,
+			      struct kvc_paged *paged);
+
+/* A run: consecutive slots in memory, hence one strided tensor (n_query_groups, n_tokens, width)
+ * with strides (width, row, 1) elements. */
+struct kvc_run {
+	const void *k, *v; /* row of the first token */
+	uint64_t first_token, n_tokens;
+	size_t k_row_bytes, v_row_bytes;
+};
+
+/* Fills up to max_runs runs of a layer in token order; returns how many there are in all (0 for
+ * an empty sequence), -1 on error. Writer's thread. */
+KVC_PUBLIC int64_t kvc_view_runs(kvc_seq *seq, uint32_t layer, struct kvc_run *runs,
+				 size_t max_runs);
+
+/* The whole layer as one run; KVC_ESPLIT with the number of runs and the reason when it is not
+ * one (a fork of a shared prompt has at least two). Writer's thread. */
+KVC_PUBLIC int kvc_view_run(kvc_seq *seq, uint32_t layer, struct kvc_run *run);
+
+/* ---------------------------------------------------------------------------------------------
+ * 9  BATCHES
+ *
+ * n_rows sequences of one writer that each have one run set aside, at equal distances in one
+ * arena: per layer one strided tensor (n_rows, n_query_groups, max_tokens, width) whose address
+ * never changes.
+ */
+
+struct kvc_batch_tensor {
+	void *k, *v; /* row 0, token 0 */
+	uint32_t n_rows, n_query_groups, k_width, v_width;
+	uint64_t max_tokens;
+	size_t k_seq_stride_bytes, v_seq_stride_bytes; /* from one sequence to the next */
+	size_t k_row_bytes, v_row_bytes;               /* from one token to the next */
+};
+
+/* A batch of new sequences, each with room for max_tokens. KVC_EPOOL, KVC_EQUOTA. Writer's
+ * thread. */
+KVC_PUBLIC kvc_batch *kvc_batch_new(kvc_writer *writer, const kvc_layout *layout, uint32_t n_rows,
+				    uint64_t max_tokens);
+
+/* Sequence of a row; borrowed from the batch: not to be freed. Writer's thread. */
+KVC_PUBLIC kvc_seq *kvc_batch_seq(kvc_batch *batch, uint32_t row);
+
+/* The strided tensor of a layer. KVC_ESPLIT names the row and why its run has ended (it wrote
+ * below a snapshot, or was taken over). Writer's thread. */
+KVC_PUBLIC int kvc_batch_view(kvc_batch *batch, uint32_t layer, struct kvc_batch_tensor *tensor);
+
+/* Drops all sequences of the batch. NULL is allowed. Writer's thread. */
+KVC_PUBLIC void kvc_batch_free(kvc_batch *batch);
+
+/* ---------------------------------------------------------------------------------------------
+ * 10  DIGESTS AND VERIFICATION
+ *
+ * A digest is a 128-bit hash (XXH3) over layout, length, positions and every stored byte in token
+ * order, independent of where the bytes lie. Equal history gives equal digests. It guards against
+ * accidents, not against attackers.
+ */
+
+/* Digest of the committed state, computed here. Writer's thread. */
+KVC_PUBLIC int kvc_digest(kvc_seq *seq, uint8_t digest[16]);
+
+struct kvc_verify_result {
+	uint64_t n_bytes, n_blocks;
+	uint64_t n_known; /* blocks whose digest was known before: only these can be found bad */
+	uint64_t n_bad;
+	uint64_t first_bad_token; /* valid if n_bad > 0 */
+	uint8_t digest[16];
+};
+
+/*
+ * The daemon reads every byte of a named snapshot or sequence without writer, compares with the
+ * digests that it knows and remembers those that it did not. KVC_ECORRUPT if a block is not what
+ * it was (result is filled then too). progress may be NULL; returning not 0 cancels. Any thread.
+ */
+KVC_PUBLIC int kvc_verify(kvc_session *session, const char *name,
+			  int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes),
+			  void *arg, struct kvc_verify_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

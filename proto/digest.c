@@ -1,0 +1,83 @@
+#include "proto/digest.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+static void put(struct kv_digest *digest, const void *bytes, size_t n)
+{
+	XXH3_128bits_update(digest->state, bytes, n);
+}
+
+static void put_u32(struct kv_digest *digest, uint32_t value)
+{
+	uint32_t le = htole32(value);
+
+	put(digest, &le, sizeof(le));
+}
+
+static void put_u64(struct kv_digest *digest, uint64_t value)
+{
+	uint64_t le = htole64(value);
+
+	put(digest, &le, sizeof(le));
+}
+
+int kv_digest_begin(struct kv_digest *digest, const struct kv_layout *layout,
+		    uint64_t length_tokens, uint64_t position)
+{
+	digest->state = XXH3_createState();
+	if (!digest->state)
+		return -ENOMEM;
+	XXH3_128bits_reset(digest->state);
+	put(digest, "kvc-digest-1", sizeof("kvc-digest-1"));
+	put(digest, layout->hash, sizeof(layout->hash));
+	put_u64(digest, length_tokens);
+	put_u64(digest, position);
+	return 0;
+}
+
+void kv_digest_group(struct kv_digest *digest, uint32_t group, uint64_t n_slots)
+{
+	put_u32(digest, group);
+	put_u64(digest, n_slots);
+}
+
+void kv_digest_block(struct kv_digest *digest, const struct kv_block_digest *block)
+{
+	put(digest, block->bytes, sizeof(block->bytes));
+}
+
+static void store(XXH128_hash_t hash, uint8_t out[KV_DIGEST_BYTES])
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, hash);
+	memcpy(out, canonical.digest, KV_DIGEST_BYTES);
+}
+
+void kv_digest_final(struct kv_digest *digest, uint8_t out[KV_DIGEST_BYTES])
+{
+	store(XXH3_128bits_digest(digest->state), out);
+	kv_digest_drop(digest);
+}
+
+void kv_digest_drop(struct kv_digest *digest)
+{
+	XXH3_freeState(digest->state);
+	digest->state = NULL;
+}
+
+void kv_block_digest(XXH3_state_t *state, const struct kv_layout *layout, uint32_t group,
+		     const void *const *pieces, uint32_t n_slots, struct kv_block_digest *out)
+{
+	const struct kv_group *g = &layout->groups[group];
+
+	XXH3_128bits_reset(state);
+	for (uint32_t r = 0; r < g->n_regions; r++) {
+		const struct kv_region *region = &layout->regions[g->first_region + r];
+
+		XXH3_128bits_update(state, pieces[r], (size_t)n_slots * region->row_bytes);
+	}
+	store(XXH3_128bits_digest(state), out->bytes);
+}

@@ -1,0 +1,149 @@
+/*
+ * A layout: everything that shapes the bytes of one model's cache, and what follows from it.
+ *
+ * Fields come from a caller or off the wire into struct kv_layout, kv_layout_check() refuses what
+ * no service could hold or this version does not store, naming the field; kv_layout_derive() then
+ * forms layer groups and plane regions; kv_layout_hash() gives the 256-bit identity. A derived
+ * layout is immutable and may be read from any thread.
+ *
+ * Layer group: the layers with the same bound on slots, in order of their first layer. A block of
+ * a group is one piece in every plane region of it; a piece is block_tokens rows, a row is
+ * `[head][width]` of one slot. Regions of a group, and so the pieces of a block in digests, on
+ * disk and on the wire, come in one written order: for each layer of the group its K, then its V
+ * (absent where the width is 0); an opaque layout has one region.
+ */
+#ifndef KV_PROTO_LAYOUT_H
+#define KV_PROTO_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/errbuf.h"
+#include "proto/limits.h"
+
+#define KV_HASH_BYTES 32
+#define KV_FINGERPRINT_BYTES 32
+
+/* Numbers are on the wire and in the hash: never changed. */
+enum kv_dtype { KV_DTYPE_F32 = 1, KV_DTYPE_F16 = 2, KV_DTYPE_BF16 = 3 };
+enum kv_format {
+	KV_FORMAT_RAW = 1, /* the compute dtype */
+	KV_FORMAT_INT8 = 2,
+	KV_FORMAT_U8 = 3,
+	KV_FORMAT_U4 = 4,
+	KV_FORMAT_Q4 = 5,
+	KV_FORMAT_FP8 = 6
+};
+enum kv_plane_scope { KV_PLANE_SLOT = 1, KV_PLANE_SEQUENCE = 2 };
+
+struct kv_layer {
+	uint32_t n_query_groups; /* key/value heads, never the query heads */
+	uint32_t k_width;        /* elements of one key vector */
+	uint32_t v_width;        /* of one value vector; may differ, may be 0 */
+	uint32_t bound_slots;    /* slots if bounded (window, fixed length); 0: unbounded */
+};
+
+struct kv_plane {
+	char name[KV_TAG_BYTES_MAX + 1];
+	uint32_t scope; /* enum kv_plane_scope */
+	uint32_t bytes; /* per slot and head, or per sequence */
+};
+
+struct kv_tag {
+	char key[KV_TAG_BYTES_MAX + 1];
+	char value[KV_TAG_BYTES_MAX + 1];
+};
+
+/* One plane region of a group: where the pieces of one layer's K or V lie. */
+struct kv_region {
+	uint32_t layer;
+	uint32_t is_value;    /* 0: K (or opaque), 1: V */
+	uint32_t row_bytes;   /* one slot: n_query_groups * width * element size */
+	uint32_t piece_bytes; /* block_tokens rows */
+};
+
+struct kv_group {
+	uint32_t n_layers;
+	uint32_t bound_slots; /* 0: unbounded */
+	uint32_t n_regions;
+	uint32_t first_region; /* into kv_layout.regions */
+	uint64_t block_bytes;  /* all pieces of one block */
+};
+
+struct kv_layout {
+	/* fields, in the order of the hash */
+	uint8_t fingerprint[KV_FINGERPRINT_BYTES];
+	uint32_t n_layers; /* 0 for an opaque layout */
+	struct kv_layer *layers;
+	uint32_t dtype;    /* enum kv_dtype */
+	uint32_t k_format; /* enum kv_format */
+	uint32_t v_format;
+	uint32_t block_tokens;
+	uint32_t opaque_bytes; /* bytes a slot; 0 unless opaque */
+	uint32_t n_planes;
+	struct kv_plane *planes;
+	uint32_t n_tags;
+	struct kv_tag *tags; /* sorted by key; no key twice */
+	uint32_t n_salt_bytes;
+	uint8_t salt[KV_SALT_BYTES_MAX];
+
+	/* derived */
+	uint8_t hash[KV_HASH_BYTES];
+	uint32_t n_groups;
+	struct kv_group groups[KV_GROUPS_MAX];
+	uint32_t n_regions;
+	struct kv_region *regions;
+	uint32_t *layer_group;  /* [n_layers] group of a layer */
+	uint32_t *layer_region; /* [n_layers] region of its K; its V is the next, if v_width > 0 */
+	uint64_t max_slots;     /* smallest bound of all groups; UINT64_MAX if none */
+};
+
+/* Bytes of one element of a raw plane; 0 for an unknown dtype. */
+uint32_t kv_dtype_bytes(uint32_t dtype);
+const char *kv_dtype_name(uint32_t dtype);   /* "bf16"; "?" if unknown */
+const char *kv_format_name(uint32_t format); /* "raw" */
+
+/*
+ * Checks fields for sense and limits, and for what this version stores: other formats than raw
+ * and planes are refused by name with KV_EUNSUPPORTED (they are hashed all the same). Sorts tags.
+ * 0, or -1 with err naming the field, its value and the limit.
+ */
+int kv_layout_check(struct kv_layout *layout, struct errbuf *err);
+
+/* Fills the derived part of a checked layout and its hash. 0, or -1 (memory, too many groups). */
+int kv_layout_derive(struct kv_layout *layout, struct errbuf *err);
+
+/* The canonical hash over typed, length-framed fields (BLAKE2b-256; kvcache-protocol(7)). */
+void kv_layout_hash(const struct kv_layout *layout, uint8_t hash[KV_HASH_BYTES]);
+
+/*
+ * Names the first field that differs, with both values, into err (status KV_ELAYOUT); -1 then,
+ * 0 when all fields are equal.
+ */
+int kv_layout_differs(const struct kv_layout *a, const struct kv_layout *b, struct errbuf *err);
+
+/* Deep copy of the fields, derived anew; NULL when memory is out. */
+struct kv_layout *kv_layout_copy(const struct kv_layout *layout);
+
+/* Frees the arrays and the layout itself (heap); NULL is allowed. */
+void kv_layout_free(struct kv_layout *layout);
+
+/*
+ * Where the regions of an arena of `n_blocks` blocks lie: region_off[n_regions of the group],
+ * each a multiple of KV_SHM_PAGE (of 2 MiB for arenas of that size and more, so that huge pages
+ * fit). Returns the size of the arena in bytes, 0 if it overflows 2^46.
+ */
+uint64_t kv_layout_arena(const struct kv_layout *layout, uint32_t group, uint32_t n_blocks,
+			 uint64_t *region_off);
+
+/* Blocks that hold n_tokens slots. */
+static inline uint64_t kv_layout_blocks(const struct kv_layout *layout, uint64_t n_tokens)
+{
+	return n_tokens / layout->block_tokens + (n_tokens % layout->block_tokens != 0);
+}
+
+/* Bytes of one token over all groups (raw K and V). */
+uint64_t kv_layout_token_bytes(const struct kv_layout *layout);
+
+#endif
