@@ -1,0 +1,135 @@
+/*
+ * Writers and sequences inside the library: the data plane. Works on the mapped control segment
+ * and arenas alone; nothing here talks to the daemon, so tests can drive it over bare memory.
+ *
+ * Memory of a handle. One sparse private mapping a sequence holds, per layer group, the mirror of
+ * the block table (what views give out), the stack of spare blocks and the list of blocks to be
+ * released. All are sized for max_tokens at birth, so the hot path allocates nothing.
+ *
+ * Blocks of this session are counted in arena_map.refs: how many tables of the session name
+ * them. A block that leaves its last table becomes a spare if no freeze can have covered it
+ * (proto/commit.h), else it is put on the release list for the daemon, who knows the snapshots.
+ */
+#ifndef KV_CLIENT_SEQ_H
+#define KV_CLIENT_SEQ_H
+
+#include <stdbool.h>
+
+#include "client/session.h"
+#include "proto/commit.h"
+
+/* A stack of block references (kv_ref with freeze 0) in memory that somebody else owns. */
+struct block_stack {
+	uint64_t *refs;
+	uint32_t n;
+	uint32_t cap;
+};
+
+/* Blocks of a writer that belong to no sequence: given back by dropped sequences, taken first by
+ * reserve and local forks. One a (layout, group). */
+struct block_pool {
+	struct block_pool *next;
+	uint64_t layout_id;
+	uint32_t group;
+	struct block_stack blocks;
+};
+
+struct kvc_writer {
+	struct kvc_session *session;
+	uint32_t index;
+	struct kv_shm_writer *shm;
+	uint64_t update;       /* committed update that the mirrors show */
+	uint64_t deadline_ns;  /* longest wait for a word that the core holds */
+	struct kvc_seq *seqs;  /* all handles */
+	struct kvc_seq *open;  /* those with an open update */
+	struct kvc_seq *spare; /* handles on spare places, for local forks */
+	struct block_pool *pools;
+};
+
+struct seq_group {
+	struct kv_shm_entry *copies[2]; /* in the segment, n_entries each */
+	uint32_t n_entries;
+	uint64_t n_blocks;              /* of the committed length */
+	struct kvc_block *mirror;       /* [n_entries] */
+	struct block_stack spares;
+	struct block_stack release;
+	/* blocks that the open update puts into the table: */
+	uint64_t pending_first;         /* table index of the first; the mirror shows them already */
+	uint64_t pending_copied;        /* old ref of the block that was copied, 0: none */
+};
+
+struct kvc_seq {
+	struct kvc_writer *writer;
+	struct kvc_layout *layout;
+	struct kvc_seq *next, *next_open;
+	struct kv_shm_place *shm;
+	uint32_t place;
+	uint64_t seq_id;   /* 0: local */
+	uint64_t base_id;  /* snapshot whose blocks it uses; pinned by session_base_ref */
+	uint64_t max_tokens;
+	struct kv_head head; /* committed, as of writer->update */
+	bool named;
+	bool in_batch;
+	/* open update */
+	bool is_open;
+	uint64_t open_update;   /* committed update at its beginning */
+	uint64_t open_freeze;   /* freeze count at its beginning */
+	uint64_t open_tokens;
+	/* why the sequence is no longer one run, for messages; NULL: it may be */
+	const char *split_reason;
+	void *memory; /* the mapping that holds mirrors and stacks */
+	size_t memory_bytes;
+	uint32_t n_groups;
+	struct seq_group groups[KV_GROUPS_MAX];
+};
+
+/* ---- lifecycle ---------------------------------------------------------------------------- */
+
+/* A handle on a writer's commit word. Reads the word. NULL: memory. */
+struct kvc_writer *writer_new(struct kvc_session *session, uint32_t index);
+/* Frees the handle; no sequences may be left. Blocks still in its pools are forgotten: release
+ * them first (writer_each_pool). */
+void writer_free(struct kvc_writer *writer);
+
+/*
+ * A handle on a place that the core has initialised for this writer: reads header and table,
+ * builds the mirror, counts references to blocks of this session, maps arenas it names
+ * (session_arena). NULL with the error set. base_id is referenced (session_base_ref).
+ */
+struct kvc_seq *seq_attach(struct kvc_writer *writer, struct kvc_layout *layout, uint32_t place,
+			   uint64_t seq_id, uint64_t base_id);
+
+/* A handle on a spare place (state none); goes to writer->spare. 0 or -1. */
+int seq_attach_spare(struct kvc_writer *writer, struct kvc_layout *layout, uint32_t place);
+
+/*
+ * Frees a handle. Blocks of this session that no other table names go to the writer's pool or
+ * the release list of the pool. With `drop` the header is committed as dropped first (local
+ * forks: the place returns to writer->spare and can be used again). base is unreferenced.
+ */
+void seq_detach(struct kvc_seq *seq, bool drop);
+
+/* ---- blocks ------------------------------------------------------------------------------- */
+
+/* How many more blocks each group needs so that n_tokens can be appended, one more to copy into
+ * included; takes what it can from the writer's pool first. */
+void seq_need(struct kvc_seq *seq, uint64_t n_tokens, uint32_t need[KV_GROUPS_MAX]);
+
+/* Adds a granted run of blocks to the spares, so that they are used in ascending order. */
+int seq_grant(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t first_block,
+	      uint32_t n_blocks);
+
+/*
+ * Calls give() for every run of blocks that is to go back to the daemon (release lists of the
+ * writer's sequences and pools; with `all`, also the blocks in the pools) and forgets them.
+ * Consecutive blocks are joined.
+ */
+void writer_release(struct kvc_writer *writer, bool all,
+		    void (*give)(void *arg, uint64_t layout_id, uint32_t group, uint32_t arena,
+				 uint32_t first_block, uint32_t n_blocks),
+		    void *arg);
+
+/* How many blocks writer_release would give (without `all`). */
+uint64_t writer_release_count(const struct kvc_writer *writer);
+
+#endif
