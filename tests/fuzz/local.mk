@@ -1,1 +1,34 @@
-# Fuzz targets; their seeds also run as ordinary tests.
+# Fuzz targets. A target is one file, fuzz-NAME.c, with LLVMFuzzerTestOneInput;
+# its seeds are the files of seeds/NAME/. It is built twice: with seeds-main.c as
+# an ordinary test that runs each seed, whole, cut and damaged, and, with
+# --enable-fuzzer (clang), by libFuzzer. For each NAME:
+#	fuzz_seed_tests += tests/fuzz/seeds-NAME
+#	tests_fuzz_seeds_NAME_SOURCES = tests/fuzz/fuzz-NAME.c $(fuzz_seeds_main)
+#	tests_fuzz_seeds_NAME_LDADD = libkvtest.la ...
+#	fuzz_targets += tests/fuzz/fuzz-NAME
+#	tests_fuzz_fuzz_NAME_SOURCES = tests/fuzz/fuzz-NAME.c
+#	tests_fuzz_fuzz_NAME_LDADD = ...
+#	tests_fuzz_fuzz_NAME_LDFLAGS = $(fuzz_ldflags)
+#	EXTRA_DIST += tests/fuzz/seeds/NAME
+
+fuzz_seeds_main = tests/fuzz/seeds-main.c tests/fuzz/target.h
+fuzz_ldflags = $(AM_LDFLAGS) $(KV_FUZZ_LDFLAGS)
+fuzz_seed_tests =
+fuzz_targets =
+
+check_PROGRAMS += $(fuzz_seed_tests)
+TESTS += $(fuzz_seed_tests)
+EXTRA_PROGRAMS += $(fuzz_targets)
+EXTRA_DIST += tests/fuzz/seeds-main.c tests/fuzz/target.h
+
+# All targets together take FUZZ_SECONDS.
+FUZZ_SECONDS = 60
+if ENABLE_FUZZER
+fuzz: $(fuzz_targets)
+	$(AM_V_at)$(srcdir)/scripts/fuzz $(FUZZ_SECONDS) $(srcdir)/tests/fuzz/seeds $(fuzz_targets)
+else
+fuzz:
+	@echo 'make fuzz needs configure CC=clang --enable-fuzzer' >&2; exit 1
+endif
+.PHONY: fuzz
+dist_noinst_SCRIPTS += scripts/fuzz

@@ -1,1 +1,9 @@
-# Tests with a running daemon.
+# Tests with a running daemon. For each program NAME three lines:
+#	integration_tests += tests/integration/NAME
+#	tests_integration_NAME_SOURCES = ...
+#	tests_integration_NAME_LDADD = libkvtest.la ...
+
+integration_tests =
+
+check_PROGRAMS += $(integration_tests)
+TESTS += $(integration_tests)

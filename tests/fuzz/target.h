@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What a fuzz target provides. It must return 0, leave nothing behind, and
+ * behave the same each time it sees the same bytes. data may be NULL if size
+ * is 0. Thread: one.
+ */
+#ifndef KVCACHED_TESTS_FUZZ_TARGET_H
+#define KVCACHED_TESTS_FUZZ_TARGET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#endif
