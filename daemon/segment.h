@@ -35,11 +35,13 @@ struct seg_place {
 	uint64_t max_tokens;
 	uint64_t table_off[KV_GROUPS_MAX];
 	uint32_t n_entries[KV_GROUPS_MAX];
+	uint64_t frozen_stamp; /* stamp of the header at the last freeze, 0: none in this life */
 };
 
 /* A committed state that was copied out of a segment and checked, or that a snapshot holds. */
 struct seg_state {
 	struct kv_head head;
+	uint64_t stamp;                    /* of the header copy */
 	uint64_t update;                   /* committed update it was read at */
 	uint64_t n_slots[KV_GROUPS_MAX];
 	uint64_t n_blocks[KV_GROUPS_MAX];
