@@ -1,1 +1,10 @@
 # The daemon: libkvdaemon.la holds all of it but main.c, so that tests link what ships.
+noinst_LTLIBRARIES += libkvdaemon.la
+
+libkvdaemon_la_LIBADD = libkvproto.la $(NANOMSG_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS)
+libkvdaemon_la_SOURCES =
+
+# commit protocol, core's side
+libkvdaemon_la_SOURCES += \
+	daemon/hold.c daemon/hold.h \
+	daemon/segment.c daemon/segment.h

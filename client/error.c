@@ -1,0 +1,44 @@
+#include "client/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "client/kvcache.h"
+
+static _Thread_local struct errbuf last_error;
+
+struct errbuf *kvc_err(void)
+{
+	return &last_error;
+}
+
+int kvc_fail(int status, const char *format, ...)
+{
+	va_list args;
+
+	last_error.status = status;
+	va_start(args, format);
+	vsnprintf(last_error.text, sizeof(last_error.text), format, args);
+	va_end(args);
+	return -1;
+}
+
+int kvc_error(void)
+{
+	return last_error.status;
+}
+
+const char *kvc_error_text(void)
+{
+	return last_error.text;
+}
+
+const char *kvc_status_name(int status)
+{
+	return kv_status_name(status);
+}
+
+const char *kvc_version(void)
+{
+	return VERSION;
+}
