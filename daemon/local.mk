@@ -8,3 +8,14 @@ libkvdaemon_la_SOURCES =
 libkvdaemon_la_SOURCES += \
 	daemon/hold.c daemon/hold.h \
 	daemon/segment.c daemon/segment.h
+
+# plumbing: processes, loop, links, sockets, settings
+libkvdaemon_la_SOURCES += \
+	daemon/attach.h \
+	daemon/core.h \
+	daemon/front_link.h \
+	daemon/keeper_link.h \
+	daemon/log.h \
+	daemon/loop.h \
+	daemon/pidfd.h \
+	daemon/settings.h
