@@ -10,5 +10,9 @@ tests_unit_test_runner_SOURCES = tests/unit/test-runner.c
 tests_unit_test_runner_LDADD = libkvtest.la
 EXTRA_tests_unit_test_runner_DEPENDENCIES = tests/support/runner-sample$(EXEEXT)
 
+unit_tests += tests/unit/test-model
+tests_unit_test_model_SOURCES = tests/unit/test-model.c
+tests_unit_test_model_LDADD = libkvtest.la libkvexample.la -lm
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

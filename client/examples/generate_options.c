@@ -1,0 +1,151 @@
+#include "client/examples/generate_options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+
+const char generate_help[] =
+	"Usage: kvc-generate --model FILE --tokenizer FILE (--prompt FILE | --ids FILE)\n"
+	"                    --tokens N [--seed S] [--temperature T] [--logits FILE]\n"
+	"                    [--private | --runtime-dir DIR] [--json]\n"
+	"       kvc-generate --model FILE --tokenizer FILE --score FILE\n"
+	"                    [--private | --runtime-dir DIR] [--json]\n"
+	"\n"
+	"Writes on from a prompt with a Llama-shaped model, its KV cache in kvcached.\n"
+	"\n"
+	"  --model FILE       weights (safetensors, BF16 or F32); geometry, rotary base and\n"
+	"                     norm are in its metadata\n"
+	"  --tokenizer FILE   merges of the byte-level BPE, one a line\n"
+	"  --prompt FILE      the prompt, as text\n"
+	"  --ids FILE         the prompt, as token ids, one a line; without --tokenizer the\n"
+	"                     result is printed as ids too\n"
+	"  --tokens N         how many tokens to write, at least 1\n"
+	"  --seed S           seed of the sampling (default 0)\n"
+	"  --temperature T    0 takes the most likely token (default 0.8)\n"
+	"  --logits FILE      write the logits: N rows, each with one f32 (little-endian) for\n"
+	"                     every id of the vocabulary. Token i was chosen from row i, so\n"
+	"                     row 0 holds the logits after the prompt\n"
+	"  --score FILE       the loss on a text in bits per byte, in windows of the model's\n"
+	"                     context, end to end; the first token is not counted\n"
+	"  --private          keep the cache in private buffers, without kvcached\n"
+	"  --runtime-dir DIR  the directory of kvcached's sockets\n"
+	"  --json             print one JSON object instead of text\n"
+	"  --help, --version\n"
+	"\n"
+	"Text and digest of the logits (XXH3, 128 bits, over what --logits writes) go to\n"
+	"standard output, times to standard error. The exit status is 0, 1 after an error,\n"
+	"2 for a wrong command line.\n";
+
+enum {
+	OPT_MODEL = 256,
+	OPT_TOKENIZER,
+	OPT_PROMPT,
+	OPT_IDS,
+	OPT_SCORE,
+	OPT_LOGITS,
+	OPT_RUNTIME_DIR,
+	OPT_TOKENS,
+	OPT_SEED,
+	OPT_TEMPERATURE,
+	OPT_PRIVATE,
+	OPT_JSON,
+	OPT_HELP,
+	OPT_VERSION,
+};
+
+static const struct option names[] = {
+	{"model", required_argument, NULL, OPT_MODEL},
+	{"tokenizer", required_argument, NULL, OPT_TOKENIZER},
+	{"prompt", required_argument, NULL, OPT_PROMPT},
+	{"ids", required_argument, NULL, OPT_IDS},
+	{"score", required_argument, NULL, OPT_SCORE},
+	{"logits", required_argument, NULL, OPT_LOGITS},
+	{"runtime-dir", required_argument, NULL, OPT_RUNTIME_DIR},
+	{"tokens", required_argument, NULL, OPT_TOKENS},
+	{"seed", required_argument, NULL, OPT_SEED},
+	{"temperature", required_argument, NULL, OPT_TEMPERATURE},
+	{"private", no_argument, NULL, OPT_PRIVATE},
+	{"json", no_argument, NULL, OPT_JSON},
+	{"help", no_argument, NULL, OPT_HELP},
+	{"version", no_argument, NULL, OPT_VERSION},
+	{NULL, 0, NULL, 0},
+};
+
+static int parse_number(const char *name, const char *text, uint64_t *out, struct errbuf *err)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoull(text, &end, 10);
+	if (errno || *end || *text < '0' || *text > '9')
+		return errbuf_set(err, KV_EINVAL, "--%s: \"%.40s\" is not a whole number", name,
+				  text);
+	return 0;
+}
+
+static int parse_temperature(const char *text, double *out, struct errbuf *err)
+{
+	char *end;
+
+	*out = strtod(text, &end);
+	if (end == text || *end || !(*out >= 0 && *out <= 1000))
+		return errbuf_set(err, KV_EINVAL, "--temperature: \"%.40s\" is not 0 to 1000",
+				  text);
+	return 0;
+}
+
+static int parse_one(struct generate_options *o, int option, struct errbuf *err)
+{
+	switch (option) {
+	case OPT_MODEL: o->model = optarg; return 0;
+	case OPT_TOKENIZER: o->tokenizer = optarg; return 0;
+	case OPT_PROMPT: o->prompt = optarg; return 0;
+	case OPT_IDS: o->ids = optarg; return 0;
+	case OPT_SCORE: o->score = optarg; return 0;
+	case OPT_LOGITS: o->logits = optarg; return 0;
+	case OPT_RUNTIME_DIR: o->runtime_dir = optarg; return 0;
+	case OPT_TOKENS: return parse_number("tokens", optarg, &o->n_tokens, err);
+	case OPT_SEED: return parse_number("seed", optarg, &o->seed, err);
+	case OPT_TEMPERATURE: return parse_temperature(optarg, &o->temperature, err);
+	case OPT_PRIVATE: o->is_private = true; return 0;
+	case OPT_JSON: o->json = true; return 0;
+	case OPT_HELP: o->help = true; return 0;
+	case OPT_VERSION: o->version = true; return 0;
+	default: return errbuf_set(err, KV_EINVAL, "wrong options; see --help");
+	}
+}
+
+static int check(const struct generate_options *o, struct errbuf *err)
+{
+	int n_inputs = (o->prompt != NULL) + (o->ids != NULL) + (o->score != NULL);
+
+	if (!o->model)
+		return errbuf_set(err, KV_EINVAL, "--model is missing");
+	if (n_inputs != 1)
+		return errbuf_set(err, KV_EINVAL, "give one of --prompt, --ids and --score");
+	if (!o->tokenizer && !o->ids)
+		return errbuf_set(err, KV_EINVAL, "--tokenizer is missing");
+	if (!o->score && o->n_tokens < 1)
+		return errbuf_set(err, KV_EINVAL, "--tokens must be at least 1");
+	if (o->score && (o->n_tokens || o->logits))
+		return errbuf_set(err, KV_EINVAL, "--score goes without --tokens and --logits");
+	if (o->is_private && o->runtime_dir)
+		return errbuf_set(err, KV_EINVAL, "--private goes without --runtime-dir");
+	return 0;
+}
+
+int generate_options_parse(struct generate_options *o, int argc, char **argv, struct errbuf *err)
+{
+	int option;
+
+	*o = (struct generate_options){.temperature = 0.8};
+	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1)
+		if (parse_one(o, option, err) < 0)
+			return -1;
+	if (o->help || o->version)
+		return 0;
+	if (optind < argc)
+		return errbuf_set(err, KV_EINVAL, "\"%.40s\" is not an option; see --help",
+				  argv[optind]);
+	return check(o, err);
+}

@@ -1,0 +1,23 @@
+/* generate_options: the command line of kvc-generate. */
+#ifndef KV_EXAMPLES_GENERATE_OPTIONS_H
+#define KV_EXAMPLES_GENERATE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/errbuf.h"
+
+struct generate_options {
+	const char *model, *tokenizer, *prompt, *ids, *score, *logits, *runtime_dir;
+	uint64_t n_tokens, seed;
+	double temperature;
+	bool is_private, json;
+	bool help, version; /* asked for; nothing else was checked */
+};
+
+/* 0, or -1 with err filled. The texts point into argv. */
+int generate_options_parse(struct generate_options *o, int argc, char **argv, struct errbuf *err);
+
+extern const char generate_help[];
+
+#endif
