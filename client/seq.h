@@ -6,9 +6,12 @@
  * the block table (what views give out), the stack of spare blocks and the list of blocks to be
  * released. All are sized for max_tokens at birth, so the hot path allocates nothing.
  *
- * Blocks of this session are counted in arena_map.refs: how many tables of the session name
- * them. A block that leaves its last table becomes a spare if no freeze can have covered it
- * (proto/commit.h), else it is put on the release list for the daemon, who knows the snapshots.
+ * Blocks that were granted to a writer are in its books: arena_map.owned[block] is the writer's
+ * index + 1 in the top 8 bits and below that how many tables of this writer name the block. Only
+ * the owner's thread changes it. A block that leaves its last table becomes a spare if no freeze
+ * can have covered it (proto/commit.h), else it is put on the release list for the daemon, who
+ * knows the snapshots. Blocks that came by a fork through the core are in nobody's books: the pin
+ * on their base snapshot keeps them.
  */
 #ifndef KV_CLIENT_SEQ_H
 #define KV_CLIENT_SEQ_H
@@ -39,7 +42,7 @@ struct kvc_writer {
 	uint32_t index;
 	struct kv_shm_writer *shm;
 	uint64_t update;       /* committed update that the mirrors show */
-	uint64_t deadline_ns;  /* longest wait for a word that the core holds */
+	uint32_t deadline_ms;  /* longest wait for a word that the core holds */
 	struct kvc_seq *seqs;  /* all handles */
 	struct kvc_seq *open;  /* those with an open update */
 	struct kvc_seq *spare; /* handles on spare places, for local forks */
@@ -51,11 +54,16 @@ struct seq_group {
 	uint32_t n_entries;
 	uint64_t n_blocks;              /* of the committed length */
 	struct kvc_block *mirror;       /* [n_entries] */
+	uint32_t *meta;                 /* [n_entries] freeze count of the entry, and in the top
+					   bit which of its copies counts */
 	struct block_stack spares;
 	struct block_stack release;
-	/* blocks that the open update puts into the table: */
-	uint64_t pending_first;         /* table index of the first; the mirror shows them already */
-	uint64_t pending_copied;        /* old ref of the block that was copied, 0: none */
+	/* what the open update puts into the table; the mirror shows it already */
+	uint64_t pending_first;         /* table index */
+	uint64_t pending_end;
+	struct kvc_block copied_from;   /* block behind pending_first that was copied; arena 0: none */
+	/* a batch row: block i is to be batch_first + i; arena 0: no batch */
+	struct kvc_block batch_first;
 };
 
 struct kvc_seq {
@@ -69,14 +77,12 @@ struct kvc_seq {
 	uint64_t max_tokens;
 	struct kv_head head; /* committed, as of writer->update */
 	bool named;
-	bool in_batch;
 	/* open update */
 	bool is_open;
-	uint64_t open_update;   /* committed update at its beginning */
-	uint64_t open_freeze;   /* freeze count at its beginning */
+	uint64_t open_freeze; /* freeze count at its beginning */
 	uint64_t open_tokens;
-	/* why the sequence is no longer one run, for messages; NULL: it may be */
-	const char *split_reason;
+	uint64_t frozen_stamp; /* header stamp at the last local freeze: no second one is needed */
+	const char *split_reason; /* of a batch row: why it left its run; NULL: it did not */
 	void *memory; /* the mapping that holds mirrors and stacks */
 	size_t memory_bytes;
 	uint32_t n_groups;
@@ -102,12 +108,23 @@ struct kvc_seq *seq_attach(struct kvc_writer *writer, struct kvc_layout *layout,
 /* A handle on a spare place (state none); goes to writer->spare. 0 or -1. */
 int seq_attach_spare(struct kvc_writer *writer, struct kvc_layout *layout, uint32_t place);
 
+enum seq_end_how {
+	SEQ_END_DROPPED, /* the core has dropped it: its blocks are free to use */
+	SEQ_END_PARKED,  /* the core keeps it: every block of its table goes to the release list */
+	SEQ_END_LOCAL    /* a local fork or snapshot: committed as dropped here, its place returns to
+			    writer->spare and can be used again */
+};
+
 /*
- * Frees a handle. Blocks of this session that no other table names go to the writer's pool or
- * the release list of the pool. With `drop` the header is committed as dropped first (local
- * forks: the place returns to writer->spare and can be used again). base is unreferenced.
+ * Ends a handle and frees it (a local one is kept as spare). Blocks of this writer that no other
+ * table names go to the writer's pool or its release list; base is unreferenced. An open update
+ * is dropped. Does not fail: a local drop that cannot be committed within the deadline (the core
+ * holds the word for longer, or it moved) keeps the blocks counted until the session ends.
  */
-void seq_detach(struct kvc_seq *seq, bool drop);
+void seq_end(struct kvc_seq *seq, enum seq_end_how how);
+
+/* The sequence is a row of a batch: its block i of a group is to be first + i. */
+void seq_set_batch(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t first_block);
 
 /* ---- blocks ------------------------------------------------------------------------------- */
 
@@ -115,7 +132,11 @@ void seq_detach(struct kvc_seq *seq, bool drop);
  * included; takes what it can from the writer's pool first. */
 void seq_need(struct kvc_seq *seq, uint64_t n_tokens, uint32_t need[KV_GROUPS_MAX]);
 
-/* Adds a granted run of blocks to the spares, so that they are used in ascending order. */
+/*
+ * Adds a granted run of blocks to the spares, behind those that are there, so that blocks are
+ * used in the order of their grants. The arena must have been mapped (session_arena). -1 with
+ * KVC_EPROTO if it makes no sense (a block that is not in the arena, or is owned already).
+ */
 int seq_grant(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t first_block,
 	      uint32_t n_blocks);
 

@@ -17,7 +17,7 @@
 #include "proto/runtime.h"
 #include "proto/shm.h"
 
-/* A mapped arena. Immutable once published, except refs. Lives as long as the session. */
+/* A mapped arena. Immutable once published, except `owned`. Lives as long as the session. */
 struct arena_map {
 	uint32_t number; /* in the session */
 	uint64_t id;
@@ -29,8 +29,8 @@ struct arena_map {
 	uint64_t n_bytes;
 	const struct kv_layout *layout; /* borrowed from the session's layouts */
 	uint64_t *region_off;        /* [n_regions of the group] */
-	_Atomic uint32_t *refs;      /* [n_blocks], tables of this session that name the block;
-					NULL unless writable */
+	_Atomic uint32_t *owned;     /* [n_blocks], see client/seq.h; zeroed when mapped; NULL
+					unless writable */
 };
 
 /* A layout as the library keeps it: one a layout_id and session, freed with the session. */
@@ -41,14 +41,24 @@ struct kvc_layout {
 };
 
 struct kvc_session {
-	pid_t pid; /* that opened it; every call compares (KVC_EFORKED) */
+	/* A word in a private page with MADV_WIPEONFORK: 1 in the process that opened the session,
+	 * 0 in a child. (getpid() is a system call, which the hot path must not make.) */
+	_Atomic uint32_t *own;
 	struct kv_shm_head *segment; /* mapped control segment */
 	_Atomic(struct arena_map *) arenas[KV_ARENAS_MAX];
 	struct session_link *link;   /* attachment and calls: client/rpc.c */
 };
 
-/* -1 with KVC_EFORKED in a child of the process that opened the session. */
-int session_check(const struct kvc_session *session);
+/* Sets KVC_EFORKED; returns -1. */
+int session_forked(void);
+
+/* -1 with KVC_EFORKED in a child of the process that opened the session. No system call. */
+static inline int session_check(const struct kvc_session *session)
+{
+	if (__builtin_expect(atomic_load_explicit(session->own, memory_order_relaxed) != 0, 1))
+		return 0;
+	return session_forked();
+}
 
 /* The mapping of an arena number; asks the daemon for its descriptor when it is new here.
  * NULL with the error set. Once found it is found without a call, until the number is given to

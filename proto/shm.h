@@ -52,15 +52,7 @@ struct kv_shm_head {
 	uint64_t tables_off;
 	_Atomic uint64_t life;             /* life of the core that serves the session; core stores,
 					      library loads (acquire) to notice a restart */
-	_Atomic uint64_t n_reserved_bytes; /* granted but in no table; library adds, core loads for
-					      its gauges and clamps */
-	_Atomic uint64_t n_commits;        /* counters of the session; library adds (relaxed),
-					      core loads for `status` */
-	_Atomic uint64_t n_appended_tokens;
-	_Atomic uint64_t n_copied_bytes;   /* copied because a block was frozen or shared */
-	_Atomic uint64_t n_rollbacks;
-	_Atomic uint64_t n_local_forks;
-	uint8_t unused[4096 - 136];
+	uint8_t unused[4096 - 88];
 };
 static_assert(sizeof(struct kv_shm_head) == 4096, "head is one page");
 
@@ -68,7 +60,16 @@ static_assert(sizeof(struct kv_shm_head) == 4096, "head is one page");
 struct kv_shm_writer {
 	_Atomic uint64_t word; /* writer and core swap; readers load (acquire) */
 	_Atomic uint32_t in_use; /* core stores */
-	uint8_t unused[116];
+	uint32_t unused_in_use;
+	uint8_t unused_line[48];
+	/* What the writer counts (relaxed), for `status` and the gauges; the core loads and clamps. */
+	_Atomic uint64_t n_reserved_bytes; /* blocks granted to this writer that are in no table */
+	_Atomic uint64_t n_commits;
+	_Atomic uint64_t n_appended_tokens;
+	_Atomic uint64_t n_copied_bytes;   /* because a block was frozen or shared */
+	_Atomic uint64_t n_rollbacks;
+	_Atomic uint64_t n_local_forks;
+	uint64_t unused[2];
 };
 static_assert(sizeof(struct kv_shm_writer) == 128, "two cache lines");
 
