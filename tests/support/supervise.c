@@ -299,13 +299,14 @@ static void settle(struct supervisor *s)
 	if (!s->finished) {
 		const bool in_test = s->running < s->n_tests;
 
+		drain_output(s);
+		say_how_it_died(s);
 		verdict(s, in_test ? s->names[s->running] : "the program lives to its end",
 			&failed);
-		say_how_it_died(s);
 		s->next = in_test ? s->running + 1 : s->n_tests;
 	} else if (s->status != 0) {
-		verdict(s, "the program leaves with status 0", &failed);
 		say_how_it_died(s);
+		verdict(s, "the program leaves with status 0", &failed);
 	} else if (!kt_wait_until(has_no_children, s, LEFTOVER_GRACE_MS)) {
 		for_each_child(name_child, s);
 		verdict(s, "no process is left behind", &failed);

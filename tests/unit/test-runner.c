@@ -77,14 +77,14 @@ static void test_abort(void **state)
 {
 	(void)state;
 	assert_says("--only 'it aborts'",
-		    "not ok 1 - it aborts\n# died of signal 6 (Aborted)\n1..1\n", 1);
+		    "# died of signal 6 (Aborted)\nnot ok 1 - it aborts\n1..1\n", 1);
 }
 
 static void test_exit(void **state)
 {
 	(void)state;
 	assert_says("--only 'it exits'",
-		    "not ok 1 - it exits\n# ended the process with status 3\n1..1\n", 1);
+		    "# ended the process with status 3\nnot ok 1 - it exits\n1..1\n", 1);
 }
 
 static void test_hang(void **state)
@@ -93,7 +93,7 @@ static void test_hang(void **state)
 
 	(void)state;
 	assert_string_equal(said.text,
-			    "not ok 1 - it hangs\n# hung for 1000 ms and was killed\n1..1\n");
+			    "# hung for 1000 ms and was killed\nnot ok 1 - it hangs\n1..1\n");
 }
 
 static void test_goes_on(void **state)
