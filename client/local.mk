@@ -9,3 +9,7 @@ libkvclient_la_SOURCES = client/kvcache.h
 libkvclient_la_SOURCES += \
 	client/error.c client/error.h \
 	client/seq.h client/session.h
+
+# pkg-config
+pkgconfigdir = $(libdir)/pkgconfig
+pkgconfig_DATA = client/kvcache.pc

@@ -19,3 +19,21 @@ libkvdaemon_la_SOURCES += \
 	daemon/loop.h \
 	daemon/pidfd.h \
 	daemon/settings.h
+
+# For systemd: the unit, its user, its runtime folder.
+daemon/kvcached.service: daemon/kvcached.service.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) daemon && \
+		$(SED) 's|@sbindir@|$(sbindir)|g' $(srcdir)/daemon/kvcached.service.in >$@
+noinst_DATA += daemon/kvcached.service
+CLEANFILES += daemon/kvcached.service
+EXTRA_DIST += \
+	daemon/kvcached.service.in \
+	daemon/sysusers.d/kvcached.conf \
+	daemon/tmpfiles.d/kvcached.conf
+if INSTALL_UNITS
+systemdsystemunit_DATA = daemon/kvcached.service
+sysusersdir = $(prefix)/lib/sysusers.d
+sysusers_DATA = daemon/sysusers.d/kvcached.conf
+tmpfilesdir = $(prefix)/lib/tmpfiles.d
+tmpfiles_DATA = daemon/tmpfiles.d/kvcached.conf
+endif

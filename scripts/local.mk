@@ -3,10 +3,17 @@
 
 dist_noinst_SCRIPTS += \
 	scripts/bootstrap \
+	scripts/build \
+	scripts/check \
 	scripts/check-headers \
 	scripts/check-man \
 	scripts/check-symbols \
-	scripts/coverage
+	scripts/coverage \
+	scripts/demo \
+	scripts/deps \
+	scripts/newcomer \
+	scripts/tap-summary \
+	scripts/test
 
 # Each public header alone, as C and as C++.
 check-headers:

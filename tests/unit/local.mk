@@ -14,5 +14,7 @@ unit_tests += tests/unit/test-model
 tests_unit_test_model_SOURCES = tests/unit/test-model.c
 tests_unit_test_model_LDADD = libkvtest.la libkvexample.la -lm
 
+script_tests += tests/unit/test-units.sh
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
