@@ -14,6 +14,10 @@ unit_tests += tests/unit/test-model
 tests_unit_test_model_SOURCES = tests/unit/test-model.c
 tests_unit_test_model_LDADD = libkvtest.la libkvexample.la -lm
 
+unit_tests += tests/unit/test-model-files
+tests_unit_test_model_files_SOURCES = tests/unit/test-model-files.c
+tests_unit_test_model_files_LDADD = libkvtest.la libkvexample.la -lm
+
 script_tests += tests/unit/test-units.sh
 
 check_PROGRAMS += $(unit_tests)
