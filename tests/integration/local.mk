@@ -5,5 +5,7 @@
 
 integration_tests =
 
+script_tests += tests/integration/score-heldout
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)

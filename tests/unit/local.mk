@@ -18,6 +18,11 @@ unit_tests += tests/unit/test-model-files
 tests_unit_test_model_files_SOURCES = tests/unit/test-model-files.c
 tests_unit_test_model_files_LDADD = libkvtest.la libkvexample.la -lm
 
+unit_tests += tests/unit/test-generate
+tests_unit_test_generate_SOURCES = tests/unit/test-generate.c
+tests_unit_test_generate_LDADD = libkvtest.la libkvexample.la $(JANSSON_LIBS) $(XXHASH_LIBS)
+EXTRA_tests_unit_test_generate_DEPENDENCIES = kvc-generate$(EXEEXT)
+
 script_tests += tests/unit/test-units.sh
 
 check_PROGRAMS += $(unit_tests)
