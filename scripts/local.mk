@@ -28,7 +28,7 @@ check-symbols: all
 # Man pages are well formed and their C examples compile.
 check-man:
 	$(AM_V_at)CC='$(CC)' $(srcdir)/scripts/check-man $(srcdir)/client \
-		$(addprefix $(srcdir)/,$(man_MANS))
+		$(addprefix $(srcdir)/,README.md CONTRIBUTING.md $(man_MANS))
 
 if ENABLE_COVERAGE
 coverage: check
