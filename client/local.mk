@@ -8,7 +8,7 @@ libkvclient_la_SOURCES = client/kvcache.h
 # data plane
 libkvclient_la_SOURCES += \
 	client/error.c client/error.h \
-	client/seq.h client/session.h
+	client/batch.h client/seq.h client/session.h
 
 # pkg-config
 pkgconfigdir = $(libdir)/pkgconfig
