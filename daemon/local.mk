@@ -37,3 +37,7 @@ sysusers_DATA = daemon/sysusers.d/kvcached.conf
 tmpfilesdir = $(prefix)/lib/tmpfiles.d
 tmpfiles_DATA = daemon/tmpfiles.d/kvcached.conf
 endif
+# state of the core
+libkvdaemon_la_SOURCES += \
+	daemon/catalogue.c daemon/catalogue.h \
+	daemon/catalogue_format.h
