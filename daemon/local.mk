@@ -37,7 +37,11 @@ sysusers_DATA = daemon/sysusers.d/kvcached.conf
 tmpfilesdir = $(prefix)/lib/tmpfiles.d
 tmpfiles_DATA = daemon/tmpfiles.d/kvcached.conf
 endif
+
 # state of the core
 libkvdaemon_la_SOURCES += \
+	daemon/arena.c daemon/arena.h \
+	daemon/arena_memory.c \
 	daemon/catalogue.c daemon/catalogue.h \
-	daemon/catalogue_format.h
+	daemon/catalogue_format.h \
+	daemon/pool.c daemon/pool.h

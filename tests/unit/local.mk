@@ -24,9 +24,14 @@ tests_unit_test_generate_LDADD = libkvtest.la libkvexample.la $(JANSSON_LIBS) $(
 EXTRA_tests_unit_test_generate_DEPENDENCIES = kvc-generate$(EXEEXT)
 
 script_tests += tests/unit/test-units.sh
-unit_tests += tests/unit/test_catalogue
-tests_unit_test_catalogue_SOURCES = tests/unit/test_catalogue.c
+
+unit_tests += tests/unit/test-catalogue
+tests_unit_test_catalogue_SOURCES = tests/unit/test-catalogue.c
 tests_unit_test_catalogue_LDADD = libkvtest.la libkvdaemon.la
+
+unit_tests += tests/unit/test-arena
+tests_unit_test_arena_SOURCES = tests/unit/test-arena.c
+tests_unit_test_arena_LDADD = libkvtest.la libkvdaemon.la
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
