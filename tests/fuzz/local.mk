@@ -16,6 +16,15 @@ fuzz_ldflags = $(AM_LDFLAGS) $(KV_FUZZ_LDFLAGS)
 fuzz_seed_tests =
 fuzz_targets =
 
+fuzz_seed_tests += tests/fuzz/seeds-safetensors
+tests_fuzz_seeds_safetensors_SOURCES = tests/fuzz/fuzz-safetensors.c $(fuzz_seeds_main)
+tests_fuzz_seeds_safetensors_LDADD = libkvtest.la libkvexample.la
+fuzz_targets += tests/fuzz/fuzz-safetensors
+tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz-safetensors.c
+tests_fuzz_fuzz_safetensors_LDADD = libkvexample.la
+tests_fuzz_fuzz_safetensors_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/safetensors
+
 check_PROGRAMS += $(fuzz_seed_tests)
 TESTS += $(fuzz_seed_tests)
 EXTRA_PROGRAMS += $(fuzz_targets)
