@@ -1,0 +1,159 @@
+/* kvcachectl status: the daemon, the gauges of its pool, what it holds. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+#define BAR_COLUMNS 40
+
+struct gauge {
+	const char *name;
+	uint64_t n_bytes;
+	enum colour colour;
+	char mark;
+	const char *what;
+};
+
+/* One character for each 1/40 of the pool; a gauge that is not empty has at least one. */
+static void print_bar(const struct ctl *ctl, const struct gauge *gauges, size_t n, uint64_t total)
+{
+	unsigned used = 0;
+
+	fputs("            [", ctl->out.stream);
+	for (size_t i = 0; i < n; i++) {
+		unsigned width = total ? (unsigned)((double)gauges[i].n_bytes / (double)total *
+						    BAR_COLUMNS + 0.5) : 0;
+
+		if (width == 0 && gauges[i].n_bytes > 0)
+			width = 1;
+		if (width > BAR_COLUMNS - used)
+			width = BAR_COLUMNS - used;
+		fputs(out_colour(&ctl->out, gauges[i].colour), ctl->out.stream);
+		for (unsigned k = 0; k < width; k++)
+			fputc(gauges[i].mark, ctl->out.stream);
+		fputs(out_plain(&ctl->out, gauges[i].colour), ctl->out.stream);
+		used += width;
+	}
+	fprintf(ctl->out.stream, "%*s]\n", (int)(BAR_COLUMNS - used), "");
+}
+
+static void print_pool(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
+{
+	const struct gauge gauges[] = {
+		{ "live", s->pool_live_bytes, GREEN, '#', "in sequences and snapshots" },
+		{ "reserved", s->pool_reserved_bytes, CYAN, '+', "set aside for writers" },
+		{ "cached", s->pool_cached_bytes, DIM, '-', "in arenas, unused" },
+		{ "quarantined", s->pool_quarantined_bytes, YELLOW, '!',
+		  "waits for a process to end" },
+	};
+	size_t n = sizeof(gauges) / sizeof(gauges[0]);
+	struct table *table = table_new();
+
+	fprintf(ctl->out.stream, "\nHost pool   %s\n", units_bytes(s->pool_total_bytes).s);
+	print_bar(ctl, gauges, n, s->pool_total_bytes);
+	table_column(table, "", TABLE_LEFT);
+	table_column(table, "", TABLE_LEFT);
+	table_column(table, "", TABLE_RIGHT);
+	table_column(table, "", TABLE_RIGHT);
+	table_column(table, "", TABLE_LEFT);
+	for (size_t i = 0; i < n; i++) {
+		table_cell(table, gauges[i].colour, "%c", gauges[i].mark);
+		table_cell(table, PLAIN, "%s", gauges[i].name);
+		table_cell(table, PLAIN, "%s", units_bytes(gauges[i].n_bytes).s);
+		table_cell(table, PLAIN, "%s",
+			   units_percent(gauges[i].n_bytes, s->pool_total_bytes).s);
+		table_cell(table, DIM, "%s", gauges[i].what);
+	}
+	table_cell(table, PLAIN, " ");
+	table_cell(table, PLAIN, "free");
+	table_cell(table, PLAIN, "%s", units_bytes(s->pool_free_bytes).s);
+	table_cell(table, PLAIN, "%s", units_percent(s->pool_free_bytes, s->pool_total_bytes).s);
+	table_cell(table, DIM, "for new arenas");
+	table_print(table, &ctl->out, 12);
+}
+
+static void print_rest(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
+{
+	FILE *stream = ctl->out.stream;
+
+	fprintf(stream, "\nHolds       %s, %s, %s, %s\n", units_of(s->n_sequences, "sequence").s,
+		units_of(s->n_snapshots, "snapshot").s, units_of(s->n_layouts, "layout").s,
+		units_of(s->n_arenas, "arena").s);
+	fprintf(stream, "Serves      %s, %s so far\n", units_of(s->n_sessions, "session").s,
+		units_of(s->n_requests, "request").s);
+	fprintf(stream, "Yours       %s", units_bytes(s->used_bytes).s);
+	if (s->quota_bytes)
+		fprintf(stream, " of %s", units_bytes(s->quota_bytes).s);
+	fprintf(stream, "\nCopied      %s, because a block was shared or frozen\n",
+		units_bytes(s->n_copied_bytes).s);
+	fprintf(stream, "Bookkeeping %s control segments, %s catalogue\n",
+		units_bytes(s->control_bytes).s, units_bytes(s->catalogue_bytes).s);
+	if (s->huge && s->huge[0])
+		fprintf(stream, "Huge pages  %s\n", units_clean(s->huge).s);
+	if (s->mlock && s->mlock[0])
+		fprintf(stream, "Locked      %s\n", units_clean(s->mlock).s);
+}
+
+static void print_text(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
+{
+	fprintf(ctl->out.stream, "%skvcached %s%s in %s\n", out_colour(&ctl->out, BOLD),
+		units_clean(s->version).s, out_plain(&ctl->out, BOLD),
+		units_clean(s->runtime_dir).s);
+	fprintf(ctl->out.stream, "            up %s, core is process %" PRIu32,
+		units_age(s->uptime_ms).s, s->core_pid);
+	if (s->n_core_restarts)
+		fprintf(ctl->out.stream, ", %srestarted %s%s", out_colour(&ctl->out, YELLOW),
+			units_of(s->n_core_restarts, "time").s, out_plain(&ctl->out, YELLOW));
+	fputc('\n', ctl->out.stream);
+	print_pool(ctl, s);
+	print_rest(ctl, s);
+}
+
+static json_t *status_json(const Kv__Wire__StatusResult *s)
+{
+	json_t *pool = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "total_bytes",
+				 (json_int_t)s->pool_total_bytes, "live_bytes",
+				 (json_int_t)s->pool_live_bytes, "reserved_bytes",
+				 (json_int_t)s->pool_reserved_bytes, "cached_bytes",
+				 (json_int_t)s->pool_cached_bytes, "quarantined_bytes",
+				 (json_int_t)s->pool_quarantined_bytes, "free_bytes",
+				 (json_int_t)s->pool_free_bytes);
+
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+			 " s:I, s:I, s:I, s:s, s:s}",
+			 "version", units_clean(s->version).s, "runtime_dir",
+			 units_clean(s->runtime_dir).s, "uptime_ms", (json_int_t)s->uptime_ms,
+			 "core_pid", (json_int_t)s->core_pid, "n_core_restarts",
+			 (json_int_t)s->n_core_restarts, "pool", pool, "n_sessions",
+			 (json_int_t)s->n_sessions, "n_sequences", (json_int_t)s->n_sequences,
+			 "n_snapshots", (json_int_t)s->n_snapshots, "n_layouts",
+			 (json_int_t)s->n_layouts, "n_arenas", (json_int_t)s->n_arenas,
+			 "n_requests", (json_int_t)s->n_requests, "quota_bytes",
+			 (json_int_t)s->quota_bytes, "used_bytes", (json_int_t)s->used_bytes,
+			 "n_copied_bytes", (json_int_t)s->n_copied_bytes, "control_bytes",
+			 (json_int_t)s->control_bytes, "catalogue_bytes",
+			 (json_int_t)s->catalogue_bytes, "huge", units_clean(s->huge).s, "mlock",
+			 units_clean(s->mlock).s);
+}
+
+int cmd_status(struct ctl *ctl, const struct ctl_args *args)
+{
+	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+	Kv__Wire__Reply *reply;
+	int code = CTL_OK;
+
+	(void)args;
+	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
+	request.status = &message;
+	if (ctl_ask(ctl, &request, &reply, &code))
+		return code;
+	if (reply->result_case != KV__WIRE__REPLY__RESULT_STATUS_RESULT)
+		code = ctl_unexpected(ctl);
+	else if (ctl->json)
+		ctl_print_json(ctl, status_json(reply->status_result));
+	else
+		print_text(ctl, reply->status_result);
+	ctl_free_reply(reply);
+	return code;
+}

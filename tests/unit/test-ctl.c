@@ -1,0 +1,298 @@
+/*
+ * kvcachectl on hand-made answers: whole commands, from the words of the command line to every
+ * byte that a person or a program reads. The expected text of each case is a file in
+ * tests/data/ctl; KV_GOLDEN_WRITE=1 writes them anew (then read the difference).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+#include "client/ctl/units.h"
+#include "tests/support/runner.h"
+#include "tests/unit/ctl-answers.h"
+
+#define WORDS_MAX 8
+
+struct golden {
+	const char *file;
+	const char *words[WORDS_MAX];
+	int code;
+	bool colour, ascii, empty, no_daemon;
+	unsigned width;
+};
+
+struct result {
+	char *text, *errors;
+	size_t n_text, n_errors;
+	int code;
+	unsigned n_calls;
+};
+
+static void run(const struct golden *golden, struct result *result)
+{
+	struct answers answers = { .empty = golden->empty, .no_daemon = golden->no_daemon };
+	struct ctl ctl = { .call = answers_call, .call_arg = &answers, .program = "kvcachectl" };
+	char *argv[WORDS_MAX + 2] = { strdup("kvcachectl") };
+	int argc = 1;
+
+	setenv("TZ", "UTC", 1);
+	for (int i = 0; i < WORDS_MAX && golden->words[i]; i++)
+		argv[argc++] = strdup(golden->words[i]);
+	ctl.out.stream = open_memstream(&result->text, &result->n_text);
+	ctl.out.errors = open_memstream(&result->errors, &result->n_errors);
+	ctl.out.width = golden->width ? golden->width : 80;
+	ctl.out.colour = golden->colour;
+	ctl.out.utf8 = !golden->ascii;
+	ctl.now_unix_ns = ANSWERS_NOW_NS;
+	result->code = ctl_main(&ctl, argc, argv);
+	result->n_calls = answers.n_calls;
+	fclose(ctl.out.stream);
+	fclose(ctl.out.errors);
+	for (int i = 0; i < argc; i++)
+		free(argv[i]);
+}
+
+static void result_fini(struct result *result)
+{
+	free(result->text);
+	free(result->errors);
+}
+
+static char *golden_path(const char *file)
+{
+	const char *top = getenv("top_srcdir");
+
+	return ctl_format("%s/tests/data/ctl/%s.txt", top ? top : ".", file);
+}
+
+static char *file_read(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	char *text = calloc(1, 65536);
+
+	if (file) {
+		assert_true(fread(text, 1, 65535, file) < 65535);
+		fclose(file);
+	}
+	return text;
+}
+
+static void test_golden(void **state)
+{
+	const struct golden *golden = *state;
+	char *path = golden_path(golden->file), *expected, *text;
+	struct result result;
+
+	run(golden, &result);
+	text = ctl_format("%s%s%s", result.text, result.n_errors ? "--- errors\n" : "",
+			  result.errors);
+	if (getenv("KV_GOLDEN_WRITE")) {
+		FILE *file = fopen(path, "w");
+
+		assert_non_null(file);
+		fputs(text, file);
+		fclose(file);
+	}
+	expected = file_read(path);
+	assert_string_equal(text, expected);
+	assert_int_equal(result.code, golden->code);
+	free(expected);
+	free(text);
+	free(path);
+	result_fini(&result);
+}
+
+/* Every line of what people read fits, unless it is a hash or a name given on the command line. */
+static void test_width(void **state)
+{
+	const struct golden *golden = *state;
+	struct result result;
+	char *line, *rest;
+
+	run(golden, &result);
+	for (line = strtok_r(result.text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		size_t columns = 0;
+
+		for (const char *p = line; *p; p++)
+			columns += ((unsigned char)*p & 0xc0) != 0x80;
+		assert_in_range(columns, 0, 80);
+	}
+	result_fini(&result);
+}
+
+/* The JSON value of a command has the codes and fields that scripts rely on. */
+static void test_json(void **state)
+{
+	const struct golden *golden = *state;
+	struct result result;
+	json_t *value;
+
+	run(golden, &result);
+	value = json_loadb(result.text, result.n_text, 0, NULL);
+	assert_non_null(value);
+	assert_true(json_is_object(value));
+	json_decref(value);
+	result_fini(&result);
+}
+
+static void test_no_call(void **state)
+{
+	const struct golden *golden = *state;
+	struct result result;
+
+	run(golden, &result);
+	assert_int_equal(result.code, golden->code);
+	assert_int_equal(result.n_calls, 0);
+	result_fini(&result);
+}
+
+static void test_units(void **state)
+{
+	static const struct {
+		uint64_t n;
+		const char *text;
+	} bytes[] = { { 0, "0 B" }, { 1023, "1023 B" }, { 1024, "1.0 KiB" }, { 1535, "1.5 KiB" },
+		      { 102348, "99.9 KiB" }, { 102400, "100 KiB" }, { 1048063, "1023 KiB" },
+		      { 1048064, "1.0 MiB" }, { 1048576, "1.0 MiB" },
+		      { UINT64_MAX, "16.0 EiB" } },
+	  counts[] = { { 0, "0" }, { 999, "999" }, { 1000, "1,000" }, { 1048576, "1,048,576" },
+		       { UINT64_MAX, "18,446,744,073,709,551,615" } },
+	  ages[] = { { 0, "0 s" }, { 59999, "59 s" }, { 60000, "1 min" }, { 3599999, "59 min" },
+		     { 3600000, "1 h 0 min" }, { 86399999, "23 h 59 min" },
+		     { 86400000, "1 d 0 h" } };
+	static const struct {
+		double s;
+		const char *text;
+	} times[] = { { 0, "0.00 ns" }, { 999e-9, "999 ns" }, { 12.34e-6, "12.3 us" },
+		      { 4.561e-3, "4.56 ms" }, { 1.5, "1.50 s" }, { 75, "75.0 s" } };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
+		assert_string_equal(units_bytes(bytes[i].n).s, bytes[i].text);
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		assert_string_equal(units_count(counts[i].n).s, counts[i].text);
+	for (size_t i = 0; i < sizeof(ages) / sizeof(ages[0]); i++)
+		assert_string_equal(units_age(ages[i].n).s, ages[i].text);
+	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+		assert_string_equal(units_time(times[i].s).s, times[i].text);
+	assert_string_equal(units_percent(1, 3).s, "33.3 %");
+	assert_string_equal(units_percent(1, 0).s, "-");
+	assert_string_equal(units_clean("a\033[2J\x9b\tb").s, "a?[2J??b");
+}
+
+#define GOLDEN(file, code, ...)                                                                    \
+	{                                                                                          \
+		file, { __VA_ARGS__ }, code, false, false, false, false, 0                         \
+	}
+
+static struct golden goldens[] = {
+	GOLDEN("status", 0, "status"),
+	GOLDEN("status-json", 0, "status", "--json"),
+	{ "status-colour", { "status" }, 0, true, false, false, false, 0 },
+	GOLDEN("ls", 0, "ls"),
+	GOLDEN("ls-json", 0, "ls", "--json", "chat/b"),
+	GOLDEN("ls-names", 0, "ls", "--names"),
+	GOLDEN("ls-prefix", 0, "ls", "old/"),
+	{ "ls-colour", { "ls" }, 0, true, false, false, false, 0 },
+	{ "ls-empty", { "ls" }, 0, false, false, true, false, 0 },
+	{ "ls-wide", { "ls" }, 0, false, false, false, false, 120 },
+	GOLDEN("show", 0, "show", "demo/prompt", "@3"),
+	GOLDEN("show-json", 0, "show", "--json", "demo/prompt"),
+	GOLDEN("show-nobody", 1, "show", "nobody"),
+	GOLDEN("show-nobody-json", 1, "show", "nobody", "--json"),
+	GOLDEN("tree", 0, "tree"),
+	{ "tree-ascii", { "tree" }, 0, false, true, false, false, 0 },
+	GOLDEN("tree-part", 0, "tree", "chat/alice"),
+	GOLDEN("tree-json", 0, "tree", "--json", "demo/prompt"),
+	{ "tree-empty", { "tree" }, 0, false, false, true, false, 0 },
+	GOLDEN("snapshot", 0, "snapshot", "chat/alice", "a.1", "@4", "b.1"),
+	GOLDEN("snapshot-json", 0, "snapshot", "--json", "chat/alice", "a.1"),
+	GOLDEN("snapshot-taken", 1, "snapshot", "chat/alice", "taken"),
+	GOLDEN("snapshot-replace", 0, "snapshot", "chat/alice", "taken", "--replace"),
+	GOLDEN("fork", 0, "fork", "demo/prompt", "chat/carol", "--max-tokens=4096"),
+	GOLDEN("fork-json", 0, "fork", "--json", "demo/prompt", "chat/carol"),
+	GOLDEN("rollback-keep", 0, "rollback", "chat/alice", "chat/bob", "--keep", "1600"),
+	GOLDEN("rollback-remove", 0, "rollback", "chat/alice", "--remove", "12"),
+	GOLDEN("rollback-json", 0, "rollback", "chat/alice", "--remove", "12", "--json"),
+	GOLDEN("rollback-too-many", 1, "rollback", "chat/bob", "--remove", "9999"),
+	GOLDEN("rm", 1, "rm", "old/left", "chat/alice", "nobody", "old/right"),
+	GOLDEN("rm-json", 1, "rm", "--json", "old/left", "chat/alice"),
+	GOLDEN("verify", 0, "verify", "demo/prompt"),
+	GOLDEN("verify-corrupt", 4, "verify", "demo/prompt", "old/right", "old/left"),
+	GOLDEN("verify-json", 4, "verify", "--json", "old/right"),
+	GOLDEN("verify-all", 4, "verify", "--all"),
+	GOLDEN("session-ls", 0, "session", "ls"),
+	GOLDEN("session-ls-json", 0, "session", "ls", "--json"),
+	{ "session-ls-empty", { "session", "ls" }, 0, false, false, true, false, 0 },
+	GOLDEN("session-end", 0, "session", "end", "7"),
+	GOLDEN("session-end-json", 0, "session", "end", "7", "--json"),
+	GOLDEN("session-end-unknown", 1, "session", "end", "8"),
+	{ "no-daemon", { "status" }, 3, false, false, false, true, 0 },
+	{ "no-daemon-json", { "status", "--json" }, 3, false, false, false, true, 0 },
+	{ "no-daemon-rm", { "rm", "a", "b" }, 3, false, false, false, true, 0 },
+	GOLDEN("help", 0, "--help"),
+	GOLDEN("help-ls", 0, "ls", "--help"),
+	GOLDEN("help-snapshot", 0, "snapshot", "--help"),
+	GOLDEN("help-session-end", 0, "--json", "session", "end", "--help"),
+	GOLDEN("usage-none", 2, NULL),
+	GOLDEN("usage-command", 2, "dance"),
+	GOLDEN("usage-session", 2, "session", "dance"),
+	GOLDEN("usage-option", 2, "ls", "--dance"),
+	GOLDEN("usage-value", 2, "rollback", "a", "--keep"),
+	GOLDEN("usage-switch", 2, "ls", "--names=yes"),
+	GOLDEN("usage-number", 2, "rollback", "a", "--keep=-1"),
+	GOLDEN("usage-deadline", 2, "status", "--deadline", "86400001"),
+	GOLDEN("usage-words", 2, "status", "now"),
+	GOLDEN("usage-few", 2, "show"),
+	GOLDEN("usage-odd", 2, "snapshot", "a", "b", "c"),
+	GOLDEN("usage-both", 2, "rollback", "a", "--keep", "1", "--remove", "1"),
+	GOLDEN("usage-name", 2, "show", "a b"),
+	GOLDEN("usage-at", 2, "show", "@x"),
+	GOLDEN("usage-new-name", 2, "snapshot", "chat/alice", "@5"),
+	GOLDEN("usage-verify", 2, "verify"),
+	GOLDEN("usage-session-number", 2, "session", "end", "seven"),
+};
+
+/* Which of the goldens ask nothing (usage, help), are JSON, or are for people. */
+static bool is_quiet(const struct golden *g)
+{
+	return g->code == 2 || strncmp(g->file, "help", 4) == 0;
+}
+
+static bool is_json(const struct golden *g)
+{
+	return strstr(g->file, "-json") != NULL;
+}
+
+#define N_GOLDENS (sizeof(goldens) / sizeof(goldens[0]))
+
+int main(int argc, char **argv)
+{
+	struct CMUnitTest *tests = ctl_alloc(2 * N_GOLDENS + 1, sizeof(*tests));
+	char **names = ctl_alloc(2 * N_GOLDENS, sizeof(*names));
+	struct kt_group group = { .tests = tests };
+	int code;
+
+	for (size_t i = 0; i < N_GOLDENS; i++) {
+		struct golden *g = &goldens[i];
+		CMUnitTestFunction second = is_quiet(g) ? test_no_call : is_json(g) ? test_json : test_width;
+		const char *what = is_quiet(g)	? "asks the daemon nothing" :
+				   is_json(g)	? "is one JSON object" :
+						  "fits in 80 columns";
+
+		names[2 * i] = ctl_format("kvcachectl prints tests/data/ctl/%s.txt", g->file);
+		names[2 * i + 1] = ctl_format("kvcachectl case %s %s", g->file, what);
+		tests[group.n_tests++] = (struct CMUnitTest)KT_TEST_PARAM(names[2 * i], test_golden, g);
+		if (!g->colour && g->width == 0)
+			tests[group.n_tests++] =
+				(struct CMUnitTest)KT_TEST_PARAM(names[2 * i + 1], second, g);
+	}
+	tests[group.n_tests++] = (struct CMUnitTest)KT_TEST(
+		"numbers are printed with the unit that a person would choose", test_units);
+	code = kt_run(argc, argv, &group, 1);
+	for (size_t i = 0; i < 2 * N_GOLDENS; i++)
+		free(names[i]);
+	free(names);
+	free(tests);
+	return code;
+}
