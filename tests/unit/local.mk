@@ -36,7 +36,7 @@ tests_unit_test_arena_LDADD = libkvtest.la libkvdaemon.la
 unit_tests += tests/unit/test-ctl
 tests_unit_test_ctl_SOURCES = tests/unit/test-ctl.c tests/unit/ctl-answers.c tests/unit/ctl-answers.h
 tests_unit_test_ctl_LDADD = libkvtest.la libkvctl.la
-EXTRA_DIST += $(top_srcdir)/tests/data/ctl
+EXTRA_DIST += tests/data/ctl
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
