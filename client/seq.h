@@ -34,7 +34,11 @@ struct block_pool {
 	struct block_pool *next;
 	uint64_t layout_id;
 	uint32_t group;
+	uint64_t block_bytes;
 	struct block_stack blocks;
+	struct block_stack release;
+	void *memory;
+	size_t memory_bytes;
 };
 
 struct kvc_writer {
@@ -77,10 +81,12 @@ struct kvc_seq {
 	uint64_t max_tokens;
 	struct kv_head head; /* committed, as of writer->update */
 	bool named;
+	bool listed; /* seen in the list of a call: finds one named twice */
 	/* open update */
 	bool is_open;
 	uint64_t open_freeze; /* freeze count at its beginning */
 	uint64_t open_tokens;
+	uint32_t copied_freeze[KV_GROUPS_MAX]; /* of the entries that copies are to replace */
 	uint64_t frozen_stamp; /* header stamp at the last local freeze: no second one is needed */
 	const char *split_reason; /* of a batch row: why it left its run; NULL: it did not */
 	void *memory; /* the mapping that holds mirrors and stacks */
@@ -152,5 +158,62 @@ void writer_release(struct kvc_writer *writer, bool all,
 
 /* How many blocks writer_release would give (without `all`). */
 uint64_t writer_release_count(const struct kvc_writer *writer);
+
+/* The writer's pool for a group of a layout, made if it is new; NULL: memory. */
+struct block_pool *writer_pool(struct kvc_writer *writer, const struct kvc_layout *layout,
+			       uint32_t group);
+
+/* Takes the block on top, whose table will name it; the caller has seen that there is one. */
+struct kvc_block spare_take(struct kvc_seq *seq, uint32_t group);
+
+/* A taken block that never came into a committed table goes back on top. */
+void spare_untake(struct kvc_seq *seq, uint32_t group, struct kvc_block block);
+
+/* One more table of this writer names the block; nothing for a block in nobody's books. */
+void block_ref(const struct kvc_writer *writer, struct kvc_block block);
+
+/*
+ * A block leaves a table of this writer, after the swap that made it so. freeze: of its entry;
+ * freeze_now: loaded after the swap. The last one out becomes a spare of `spares` or, if a freeze
+ * may have covered it, goes to `release`. Returns 1 if it became a spare.
+ */
+int block_leaves(const struct kvc_writer *writer, struct kvc_block block, uint32_t freeze,
+		 uint64_t freeze_now, struct block_stack *spares, struct block_stack *release);
+
+/* Adds to (or takes from, if negative) the gauge of blocks that are in no table. */
+void writer_count_reserved(const struct kvc_writer *writer, int64_t n_bytes);
+
+/* ---- updates ------------------------------------------------------------------------------ */
+
+/*
+ * Opens the writer's word for an update on top of writer->update. 0; -1 with KVC_EMOVED after
+ * everything was read anew (open updates are gone), or KVC_ETIMEOUT while the core holds it.
+ */
+int update_open(struct kvc_writer *writer);
+
+/* Publishes what was filled since update_open: writer->update is one more afterwards. */
+void update_publish(struct kvc_writer *writer);
+
+/* Fills the older copy of an entry / of the header for the update that is open. */
+void update_entry(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t freeze,
+		  struct kvc_block block);
+void update_head(struct kvc_seq *seq, const struct kv_head *head);
+
+/* Takes the blocks that n_blocks_now leaves out of the table of each group, after a publish;
+ * seq->head is the new one already. */
+void update_drop_blocks(struct kvc_seq *seq, const uint64_t n_blocks_before[KV_GROUPS_MAX]);
+
+/* -1 with KVC_EINVAL if a sequence is in the list twice. */
+int seqs_distinct(kvc_seq *const *seqs, size_t n_seqs);
+
+/* Drops an open update: its blocks are spares again. */
+void append_abort(struct kvc_seq *seq);
+
+/* Which entries meta says. */
+#define SEQ_META_COPY (UINT32_C(1) << 31)
+static inline uint32_t seq_meta_freeze(uint32_t meta)
+{
+	return meta & ~SEQ_META_COPY;
+}
 
 #endif

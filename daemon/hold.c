@@ -41,8 +41,11 @@ static bool move(struct kv_shm_writer *writer, enum kv_word_state from, enum kv_
 
 		if (kv_word_state(word) != from)
 			return false;
-		if (kv_word_swap(writer, word, next))
+		KV_FAULT_POINT();
+		if (kv_word_swap(writer, word, next)) {
+			KV_FAULT_POINT();
 			return true;
+		}
 	}
 	return false;
 }
@@ -77,7 +80,9 @@ int hold_freeze(const struct segment *segment, struct seg_place *place,
 		    state->n_slots[g])
 			atomic_store_explicit(&shm->frozen_slots[g], state->n_slots[g],
 					      memory_order_release);
+	KV_FAULT_POINT();
 	atomic_store_explicit(&shm->freeze_count, count + 1, memory_order_release);
+	KV_FAULT_POINT();
 	place->frozen_stamp = state->stamp;
 	*bumped = true;
 	return 0;

@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 
+#include "proto/fault.h"
 #include "proto/shm.h"
 
 enum kv_word_state { KV_IDLE = 0, KV_OPEN = 1, KV_WANTED = 2, KV_HELD = 3 };
@@ -120,13 +121,16 @@ static inline void kv_head_store(struct kv_head_copy *copy, const struct kv_head
 				 uint64_t stamp)
 {
 	atomic_store_explicit(&copy->length_tokens, head->length_tokens, memory_order_relaxed);
+	KV_FAULT_POINT();
 	atomic_store_explicit(&copy->position, head->position, memory_order_relaxed);
 	atomic_store_explicit(&copy->journal_first, head->journal_first, memory_order_relaxed);
 	atomic_store_explicit(&copy->journal_end, head->journal_end, memory_order_relaxed);
 	atomic_store_explicit(&copy->planes, head->planes, memory_order_relaxed);
 	atomic_store_explicit(&copy->n_marks, head->n_marks, memory_order_relaxed);
 	atomic_store_explicit(&copy->state, head->state, memory_order_relaxed);
+	KV_FAULT_POINT();
 	atomic_store_explicit(&copy->stamp, stamp, memory_order_release);
+	KV_FAULT_POINT();
 }
 
 #endif

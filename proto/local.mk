@@ -20,6 +20,7 @@ libkvproto_la_SOURCES = \
 	proto/commit.h \
 	proto/digest.c proto/digest.h \
 	proto/errbuf.c proto/errbuf.h \
+	proto/fault.c proto/fault.h \
 	proto/layout.c proto/layout.h \
 	proto/layout_hash.c \
 	proto/layout_wire.c proto/layout_wire.h \

@@ -1,0 +1,281 @@
+/*
+ * Blocks in the hands of a writer: spares, books, release lists. Writer's thread only; nothing
+ * here allocates (but the making of a pool) or talks to the daemon.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "client/error.h"
+#include "client/seq.h"
+
+#define POOL_BLOCKS (UINT32_C(1) << 20) /* sparse: what is not used costs nothing */
+#define OWNER_SHIFT 24
+#define OWNED_REFS ((UINT32_C(1) << OWNER_SHIFT) - 1)
+
+static bool stack_push(struct block_stack *stack, struct kvc_block block)
+{
+	if (stack->n == stack->cap)
+		return false;
+	stack->refs[stack->n++] = kv_ref(0, block.arena, block.block);
+	return true;
+}
+
+static struct kvc_block stack_pop(struct block_stack *stack)
+{
+	uint64_t ref = stack->refs[--stack->n];
+
+	return (struct kvc_block){ kv_ref_arena(ref), kv_ref_block(ref) };
+}
+
+/* Puts a block under all others: it is used last. */
+static bool stack_push_under(struct block_stack *stack, struct kvc_block block)
+{
+	if (stack->n == stack->cap)
+		return false;
+	memmove(stack->refs + 1, stack->refs, stack->n * sizeof(stack->refs[0]));
+	stack->refs[0] = kv_ref(0, block.arena, block.block);
+	stack->n++;
+	return true;
+}
+
+/* ---- books -------------------------------------------------------------------------------- */
+
+/* The entry of a block that is in this writer's books, else NULL. */
+static _Atomic uint32_t *books_entry(const struct kvc_writer *writer, struct kvc_block block)
+{
+	struct arena_map *arena = session_arena_mapped(writer->session, block.arena);
+	_Atomic uint32_t *entry;
+
+	if (!arena || !arena->owned)
+		return NULL;
+	entry = &arena->owned[block.block];
+	if (atomic_load_explicit(entry, memory_order_relaxed) >> OWNER_SHIFT != writer->index + 1)
+		return NULL;
+	return entry;
+}
+
+/* Only the owner's thread changes an entry, so a load and a store are enough. */
+static uint32_t books_add(_Atomic uint32_t *entry, int32_t n)
+{
+	uint32_t now = atomic_load_explicit(entry, memory_order_relaxed) + (uint32_t)n;
+
+	atomic_store_explicit(entry, now, memory_order_relaxed);
+	return now & OWNED_REFS;
+}
+
+void block_ref(const struct kvc_writer *writer, struct kvc_block block)
+{
+	_Atomic uint32_t *entry = books_entry(writer, block);
+
+	if (entry)
+		books_add(entry, 1);
+}
+
+int block_leaves(const struct kvc_writer *writer, struct kvc_block block, uint32_t freeze,
+		 uint64_t freeze_now, struct block_stack *spares, struct block_stack *release)
+{
+	_Atomic uint32_t *entry = books_entry(writer, block);
+
+	if (!entry || books_add(entry, -1) != 0)
+		return 0;
+	if (freeze != 0 && freeze == freeze_now && stack_push(spares, block))
+		return 1;
+	/* If even the release list is full, the block stays counted until the session ends. */
+	if (stack_push(release, block))
+		atomic_store_explicit(entry, (writer->index + 1) << OWNER_SHIFT,
+				      memory_order_relaxed);
+	return 0;
+}
+
+void writer_count_reserved(const struct kvc_writer *writer, int64_t n_bytes)
+{
+	uint64_t now = atomic_load_explicit(&writer->shm->n_reserved_bytes, memory_order_relaxed);
+
+	atomic_store_explicit(&writer->shm->n_reserved_bytes, now + (uint64_t)n_bytes,
+			      memory_order_relaxed);
+}
+
+/* ---- spares ------------------------------------------------------------------------------- */
+
+struct kvc_block spare_take(struct kvc_seq *seq, uint32_t group)
+{
+	return stack_pop(&seq->groups[group].spares);
+}
+
+void spare_untake(struct kvc_seq *seq, uint32_t group, struct kvc_block block)
+{
+	stack_push(&seq->groups[group].spares, block);
+}
+
+int seq_grant(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t first_block,
+	      uint32_t n_blocks)
+{
+	struct kvc_writer *writer = seq->writer;
+	struct arena_map *map = group < seq->n_groups && arena < KV_ARENAS_MAX ?
+					session_arena_mapped(writer->session, arena) :
+					NULL;
+	struct seq_group *g;
+
+	if (!map || !map->owned || map->group != group || map->layout_id != seq->layout->id ||
+	    first_block > map->n_blocks || n_blocks > map->n_blocks - first_block)
+		return kvc_fail(KVC_EPROTO, "the daemon granted blocks %u+%u of arena %u, which are "
+					    "not there",
+				first_block, n_blocks, arena);
+	g = &seq->groups[group];
+	for (uint32_t i = 0; i < n_blocks; i++) {
+		_Atomic uint32_t *entry = &map->owned[first_block + i];
+
+		if (atomic_load_explicit(entry, memory_order_relaxed) != 0)
+			return kvc_fail(KVC_EPROTO, "the daemon granted block %u of arena %u twice",
+					first_block + i, arena);
+		if (!stack_push_under(&g->spares, (struct kvc_block){ arena, first_block + i }))
+			return kvc_fail(KVC_ELIMIT, "more than %u spare blocks", g->spares.cap);
+		atomic_store_explicit(entry, (writer->index + 1) << OWNER_SHIFT,
+				      memory_order_relaxed);
+		writer_count_reserved(writer,
+				      (int64_t)seq->layout->fields->groups[group].block_bytes);
+	}
+	return 0;
+}
+
+static void take_from_pool(struct kvc_seq *seq, uint32_t group, uint32_t n)
+{
+	struct block_pool *pool = writer_pool(seq->writer, seq->layout, group);
+
+	while (pool && n-- && pool->blocks.n) {
+		struct kvc_block block = stack_pop(&pool->blocks);
+
+		stack_push_under(&seq->groups[group].spares, block);
+	}
+}
+
+void seq_need(struct kvc_seq *seq, uint64_t n_tokens, uint32_t need[KV_GROUPS_MAX])
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint64_t length = seq->head.length_tokens + (seq->is_open ? seq->open_tokens : 0);
+
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		uint64_t blocks = kv_layout_blocks(layout, length + n_tokens) -
+				  kv_layout_blocks(layout, length) + 1;
+		uint32_t have = seq->groups[g].spares.n;
+
+		if (blocks > have)
+			take_from_pool(seq, g, (uint32_t)blocks - have);
+		have = seq->groups[g].spares.n;
+		need[g] = blocks > have ? (uint32_t)blocks - have : 0;
+	}
+}
+
+/* ---- pools and release -------------------------------------------------------------------- */
+
+static struct block_pool *pool_new(struct kvc_writer *writer, const struct kvc_layout *layout,
+				   uint32_t group)
+{
+	struct block_pool *pool = calloc(1, sizeof(*pool));
+	size_t bytes = 2 * (size_t)POOL_BLOCKS * sizeof(uint64_t);
+	uint64_t *memory;
+
+	if (!pool)
+		return NULL;
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory == MAP_FAILED) {
+		free(pool);
+		return NULL;
+	}
+	*pool = (struct block_pool){
+		.next = writer->pools,
+		.layout_id = layout->id,
+		.group = group,
+		.block_bytes = layout->fields->groups[group].block_bytes,
+		.blocks = { .refs = memory, .cap = POOL_BLOCKS },
+		.release = { .refs = memory + POOL_BLOCKS, .cap = POOL_BLOCKS },
+		.memory = memory,
+		.memory_bytes = bytes,
+	};
+	writer->pools = pool;
+	return pool;
+}
+
+struct block_pool *writer_pool(struct kvc_writer *writer, const struct kvc_layout *layout,
+			       uint32_t group)
+{
+	for (struct block_pool *pool = writer->pools; pool; pool = pool->next)
+		if (pool->layout_id == layout->id && pool->group == group)
+			return pool;
+	return pool_new(writer, layout, group);
+}
+
+struct release {
+	struct kvc_writer *writer;
+	uint64_t layout_id;
+	uint32_t group;
+	void (*give)(void *arg, uint64_t layout_id, uint32_t group, uint32_t arena,
+		     uint32_t first_block, uint32_t n_blocks);
+	void *arg;
+};
+
+static int compare_refs(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Forgets the blocks of a stack and gives them in runs. */
+static void release_stack(struct block_stack *stack, const struct release *release)
+{
+	uint32_t first = 0;
+
+	qsort(stack->refs, stack->n, sizeof(stack->refs[0]), compare_refs);
+	for (uint32_t i = 0; i < stack->n; i++) {
+		uint64_t ref = stack->refs[i];
+		struct kvc_block block = { kv_ref_arena(ref), kv_ref_block(ref) };
+		struct arena_map *map = session_arena_mapped(release->writer->session, block.arena);
+
+		if (map && map->owned)
+			atomic_store_explicit(&map->owned[block.block], 0, memory_order_relaxed);
+		if (i + 1 < stack->n && stack->refs[i + 1] == ref + 1)
+			continue;
+		release->give(release->arg, release->layout_id, release->group, block.arena,
+			      kv_ref_block(stack->refs[first]), i - first + 1);
+		first = i + 1;
+	}
+	stack->n = 0;
+}
+
+void writer_release(struct kvc_writer *writer, bool all,
+		    void (*give)(void *arg, uint64_t layout_id, uint32_t group, uint32_t arena,
+				 uint32_t first_block, uint32_t n_blocks),
+		    void *arg)
+{
+	struct release release = { .writer = writer, .give = give, .arg = arg };
+
+	for (struct kvc_seq *seq = writer->seqs; seq; seq = seq->next) {
+		release.layout_id = seq->layout->id;
+		for (release.group = 0; release.group < seq->n_groups; release.group++)
+			release_stack(&seq->groups[release.group].release, &release);
+	}
+	for (struct block_pool *pool = writer->pools; pool; pool = pool->next) {
+		release.layout_id = pool->layout_id;
+		release.group = pool->group;
+		release_stack(&pool->release, &release);
+		if (!all)
+			continue;
+		writer_count_reserved(writer, -(int64_t)(pool->blocks.n * pool->block_bytes));
+		release_stack(&pool->blocks, &release);
+	}
+}
+
+uint64_t writer_release_count(const struct kvc_writer *writer)
+{
+	uint64_t n = 0;
+
+	for (struct kvc_seq *seq = writer->seqs; seq; seq = seq->next)
+		for (uint32_t g = 0; g < seq->n_groups; g++)
+			n += seq->groups[g].release.n;
+	for (struct block_pool *pool = writer->pools; pool; pool = pool->next)
+		n += pool->release.n;
+	return n;
+}

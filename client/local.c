@@ -1,0 +1,202 @@
+/*
+ * Forks and snapshots inside a session (design rule 13): no message, no daemon. An update of the
+ * writer: the parent's freeze marks are raised and the new header appears with one swap. Blocks
+ * are counted in the writer's books; those of others are covered by the pin on their base.
+ */
+#include <string.h>
+
+#include "client/error.h"
+#include "client/seq.h"
+
+/* A spare place for sequences of this layout that are at least as long. */
+static struct kvc_seq *take_spare_place(struct kvc_seq *parent)
+{
+	for (struct kvc_seq **at = &parent->writer->spare; *at; at = &(*at)->next) {
+		struct kvc_seq *spare = *at;
+
+		if (spare->layout != parent->layout || spare->max_tokens < parent->head.length_tokens)
+			continue;
+		*at = spare->next;
+		return spare;
+	}
+	kvc_fail(KVC_ERESERVE, "no place is set aside for a local fork; call kvc_reserve_forks");
+	return NULL;
+}
+
+static void give_spare_place(struct kvc_seq *spare)
+{
+	spare->next = spare->writer->spare;
+	spare->writer->spare = spare;
+}
+
+static uint64_t blocks_wanted(const struct kvc_seq *parent, uint64_t n_tokens)
+{
+	uint64_t length = parent->head.length_tokens;
+
+	return kv_layout_blocks(parent->layout->fields, length + n_tokens) -
+	       kv_layout_blocks(parent->layout->fields, length) + 1;
+}
+
+static int check_reserve(struct kvc_seq *parent, uint64_t n_tokens)
+{
+	uint64_t want = blocks_wanted(parent, n_tokens);
+
+	for (uint32_t g = 0; g < parent->n_groups; g++) {
+		const struct block_pool *pool = writer_pool(parent->writer, parent->layout, g);
+		uint64_t have = parent->groups[g].spares.n + (pool ? pool->blocks.n : 0);
+
+		if (have < want)
+			return kvc_fail(KVC_ERESERVE,
+					"a fork with %llu tokens of reserve needs %llu blocks and %llu "
+					"are reserved; call kvc_reserve and repeat",
+					(unsigned long long)n_tokens, (unsigned long long)want,
+					(unsigned long long)have);
+	}
+	return 0;
+}
+
+static void move_block(struct block_stack *to, struct block_stack *from)
+{
+	to->refs[to->n++] = from->refs[--from->n];
+}
+
+static void move_reserve(struct kvc_seq *fork, struct kvc_seq *parent, uint64_t n_tokens)
+{
+	uint64_t want = blocks_wanted(parent, n_tokens);
+
+	for (uint32_t g = 0; g < parent->n_groups; g++) {
+		struct block_pool *pool = writer_pool(parent->writer, parent->layout, g);
+		struct block_stack *spares = &fork->groups[g].spares;
+
+		while (spares->n < want)
+			move_block(spares, pool && pool->blocks.n ? &pool->blocks :
+								    &parent->groups[g].spares);
+	}
+}
+
+/* The writer's own freeze, while the word is open: the core cannot freeze at the same time. */
+static void freeze(struct kvc_seq *parent)
+{
+	struct kv_shm_place *shm = parent->shm;
+	uint64_t length = parent->head.length_tokens;
+	uint64_t count = atomic_load_explicit(&shm->freeze_count, memory_order_relaxed);
+
+	for (uint32_t g = 0; g < parent->n_groups; g++)
+		if (atomic_load_explicit(&shm->frozen_slots[g], memory_order_relaxed) < length)
+			atomic_store_explicit(&shm->frozen_slots[g], length, memory_order_release);
+	KV_FAULT_POINT();
+	atomic_store_explicit(&shm->freeze_count, count + 1, memory_order_release);
+	KV_FAULT_POINT();
+}
+
+/* Needs no second freeze if nothing was committed in the parent since the last one. */
+static uint64_t header_stamp(const struct kvc_seq *seq)
+{
+	int c = kv_head_current(seq->shm, seq->writer->update);
+
+	return c < 0 ? 0 : atomic_load_explicit(&seq->shm->copy[c].stamp, memory_order_relaxed);
+}
+
+static void share_table(struct kvc_seq *fork, const struct kvc_seq *parent)
+{
+	for (uint32_t i = 0; i < parent->n_groups; i++) {
+		const struct seq_group *from = &parent->groups[i];
+		struct seq_group *to = &fork->groups[i];
+
+		to->n_blocks = from->n_blocks;
+		to->pending_first = to->pending_end = from->n_blocks;
+		memcpy(to->mirror, from->mirror, from->n_blocks * sizeof(to->mirror[0]));
+		for (uint64_t b = 0; b < from->n_blocks; b++) {
+			update_entry(fork, i, b, 0, from->mirror[b]);
+			block_ref(fork->writer, from->mirror[b]);
+		}
+	}
+}
+
+static void reset(struct kvc_seq *fork, struct kvc_seq *parent)
+{
+	fork->base_id = parent->base_id;
+	fork->frozen_stamp = 0;
+	fork->split_reason = NULL;
+	fork->head = (struct kv_head){ .state = KV_HEAD_NONE };
+	for (uint32_t g = 0; g < fork->n_groups; g++)
+		fork->groups[g].copied_from = (struct kvc_block){ 0, 0 };
+	if (fork->base_id)
+		session_base_ref(fork->writer->session, fork->base_id);
+	atomic_store_explicit(&fork->shm->base_id, fork->base_id, memory_order_relaxed);
+	atomic_store_explicit(&fork->shm->parent_id, parent->seq_id ? parent->seq_id : parent->place,
+			      memory_order_relaxed);
+}
+
+static struct kvc_seq *fork_into(struct kvc_seq *fork, struct kvc_seq *parent, uint32_t state)
+{
+	struct kvc_writer *writer = parent->writer;
+	struct kv_head head = parent->head;
+	uint64_t stamp;
+
+	if (update_open(writer)) {
+		give_spare_place(fork);
+		return NULL;
+	}
+	stamp = header_stamp(parent);
+	if (parent->head.state == KV_HEAD_LIVE && parent->frozen_stamp != stamp)
+		freeze(parent);
+	parent->frozen_stamp = stamp;
+	reset(fork, parent);
+	share_table(fork, parent);
+	head.state = state;
+	head.n_marks = 0;
+	update_head(fork, &head);
+	update_publish(writer);
+	fork->head = head;
+	fork->next = writer->seqs;
+	writer->seqs = fork;
+	atomic_store_explicit(
+		&writer->shm->n_local_forks,
+		atomic_load_explicit(&writer->shm->n_local_forks, memory_order_relaxed) + 1,
+		memory_order_relaxed);
+	return fork;
+}
+
+static int check_parent(const struct kvc_seq *seq)
+{
+	if (session_check(seq->writer->session))
+		return -1;
+	if (seq->is_open)
+		return kvc_fail(KVC_EBUSY, "an update is open; commit or abort it");
+	if (atomic_load_explicit(&seq->shm->freeze_count, memory_order_relaxed) >= KV_REF_FREEZE_MAX)
+		return kvc_fail(KVC_ELIMIT, "the sequence was frozen %llu times, the limit; go on "
+					    "with a fork of it",
+				(unsigned long long)KV_REF_FREEZE_MAX);
+	return 0;
+}
+
+kvc_seq *kvc_fork_local(kvc_seq *seq, uint64_t n_reserve_tokens)
+{
+	struct kvc_seq *fork;
+
+	if (check_parent(seq))
+		return NULL;
+	if (n_reserve_tokens > seq->max_tokens - seq->head.length_tokens) {
+		kvc_fail(KVC_ERANGE, "a reserve of %llu tokens is above max_tokens",
+			 (unsigned long long)n_reserve_tokens);
+		return NULL;
+	}
+	if (check_reserve(seq, n_reserve_tokens))
+		return NULL;
+	fork = take_spare_place(seq);
+	if (!fork || !fork_into(fork, seq, KV_HEAD_LIVE))
+		return NULL;
+	move_reserve(fork, seq, n_reserve_tokens);
+	return fork;
+}
+
+kvc_seq *kvc_snapshot_local(kvc_seq *seq)
+{
+	struct kvc_seq *snapshot;
+
+	if (check_parent(seq))
+		return NULL;
+	snapshot = take_spare_place(seq);
+	return snapshot ? fork_into(snapshot, seq, KV_HEAD_SNAPSHOT) : NULL;
+}

@@ -1,0 +1,319 @@
+/* Handles of writers and sequences: made from what lies in the control segment, and ended. */
+#include "client/seq.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "client/error.h"
+
+#define STACK_MORE 64 /* room beyond what a table can hold */
+
+static struct kv_shm_place *place_at(const struct kvc_session *session, uint32_t place)
+{
+	return (struct kv_shm_place *)((char *)session->segment + session->segment->places_off) +
+	       place;
+}
+
+struct kvc_writer *writer_new(struct kvc_session *session, uint32_t index)
+{
+	struct kvc_writer *writer = calloc(1, sizeof(*writer));
+
+	if (!writer) {
+		kvc_fail(KVC_ENOMEM, "no memory for a writer");
+		return NULL;
+	}
+	writer->session = session;
+	writer->index = index;
+	writer->shm = (struct kv_shm_writer *)((char *)session->segment +
+					       session->segment->writers_off) +
+		      index;
+	writer->update = kv_word_update(kv_word_load(writer->shm));
+	writer->deadline_ms = KV_DEADLINE_MS_DEFAULT;
+	return writer;
+}
+
+static void seq_free_memory(struct kvc_seq *seq)
+{
+	if (seq->memory)
+		munmap(seq->memory, seq->memory_bytes);
+	free(seq);
+}
+
+void writer_free(struct kvc_writer *writer)
+{
+	if (!writer)
+		return;
+	while (writer->spare) {
+		struct kvc_seq *next = writer->spare->next;
+
+		seq_free_memory(writer->spare);
+		writer->spare = next;
+	}
+	while (writer->pools) {
+		struct block_pool *next = writer->pools->next;
+
+		munmap(writer->pools->memory, writer->pools->memory_bytes);
+		free(writer->pools);
+		writer->pools = next;
+	}
+	free(writer);
+}
+
+/* ---- making ------------------------------------------------------------------------------- */
+
+struct carve {
+	char *at; /* NULL: only the size is wanted */
+	size_t used;
+};
+
+static void *carve(struct carve *from, size_t n, size_t size)
+{
+	void *piece = from->at ? from->at + from->used : NULL;
+
+	from->used += (n * size + 63) & ~(size_t)63;
+	return piece;
+}
+
+static void carve_group(struct carve *from, struct seq_group *g)
+{
+	uint32_t spares = 2 * g->n_entries + STACK_MORE, release = 4 * g->n_entries + STACK_MORE;
+
+	g->mirror = carve(from, g->n_entries, sizeof(g->mirror[0]));
+	g->meta = carve(from, g->n_entries, sizeof(g->meta[0]));
+	g->spares = (struct block_stack){ carve(from, spares, sizeof(uint64_t)), 0, spares };
+	g->release = (struct block_stack){ carve(from, release, sizeof(uint64_t)), 0, release };
+}
+
+static int map_memory(struct kvc_seq *seq)
+{
+	struct carve from = { NULL, 0 };
+
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		carve_group(&from, &seq->groups[g]);
+	seq->memory_bytes = from.used;
+	seq->memory = mmap(NULL, from.used, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (seq->memory == MAP_FAILED) {
+		seq->memory = NULL;
+		return kvc_fail(KVC_ENOMEM, "no address space for the mirror of a block table (%zu "
+					    "bytes)",
+				from.used);
+	}
+	from = (struct carve){ seq->memory, 0 };
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		carve_group(&from, &seq->groups[g]);
+	return 0;
+}
+
+/* The place is written by the core and not by this process, but a wrong one must not crash us. */
+static int check_place(const struct kvc_session *session, const struct kv_shm_place *shm,
+		       const struct kvc_layout *layout)
+{
+	if (shm->n_groups != layout->fields->n_groups || shm->layout_id != layout->id)
+		return kvc_fail(KVC_EPROTO, "a place has %u groups of layout %llu, not %u of %llu",
+				shm->n_groups, (unsigned long long)shm->layout_id,
+				layout->fields->n_groups, (unsigned long long)layout->id);
+	for (uint32_t g = 0; g < shm->n_groups; g++) {
+		uint64_t bytes = 2 * (uint64_t)shm->n_entries[g] * sizeof(struct kv_shm_entry);
+
+		if (shm->table_off[g] < session->segment->tables_off ||
+		    shm->table_off[g] > session->segment->segment_bytes ||
+		    bytes > session->segment->segment_bytes - shm->table_off[g])
+			return kvc_fail(KVC_EPROTO, "a block table lies outside of the segment");
+	}
+	return 0;
+}
+
+static struct kvc_seq *handle_new(struct kvc_writer *writer, struct kvc_layout *layout,
+				  uint32_t place)
+{
+	struct kvc_session *session = writer->session;
+	struct kv_shm_place *shm = place_at(session, place);
+	struct kvc_seq *seq;
+
+	if (place >= session->segment->n_places || check_place(session, shm, layout))
+		return NULL;
+	seq = calloc(1, sizeof(*seq));
+	if (!seq) {
+		kvc_fail(KVC_ENOMEM, "no memory for a sequence");
+		return NULL;
+	}
+	seq->writer = writer;
+	seq->layout = layout;
+	seq->shm = shm;
+	seq->place = place;
+	seq->max_tokens = shm->max_tokens;
+	seq->n_groups = shm->n_groups;
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		seq->groups[g].n_entries = shm->n_entries[g];
+		for (unsigned c = 0; c < 2; c++)
+			seq->groups[g].copies[c] = kv_shm_entry(session->segment, shm->table_off[g],
+								shm->n_entries[g], c, 0);
+	}
+	if (map_memory(seq)) {
+		seq_free_memory(seq);
+		return NULL;
+	}
+	return seq;
+}
+
+/* Mirrors one committed entry and maps the arena it names. */
+static int mirror_entry(struct kvc_seq *seq, uint32_t group, uint64_t i)
+{
+	struct seq_group *g = &seq->groups[group];
+	int c = kv_stamps_current(&g->copies[0][i].stamp, &g->copies[1][i].stamp,
+				  seq->writer->update);
+	struct arena_map *map;
+	uint64_t ref;
+
+	if (c < 0)
+		return kvc_fail(KVC_EPROTO, "block %llu of group %u was never committed",
+				(unsigned long long)i, group);
+	ref = atomic_load_explicit(&g->copies[c][i].ref, memory_order_relaxed);
+	g->mirror[i] = (struct kvc_block){ kv_ref_arena(ref), kv_ref_block(ref) };
+	g->meta[i] = (uint32_t)kv_ref_freeze(ref) | (c ? SEQ_META_COPY : 0);
+	map = session_arena(seq->writer->session, g->mirror[i].arena);
+	if (!map)
+		return -1;
+	if (map->group != group || map->layout_id != seq->layout->id ||
+	    g->mirror[i].block >= map->n_blocks)
+		return kvc_fail(KVC_EPROTO, "block %llu of group %u is not in its arena",
+				(unsigned long long)i, group);
+	block_ref(seq->writer, g->mirror[i]);
+	return 0;
+}
+
+static int mirror_all(struct kvc_seq *seq)
+{
+	int c = kv_head_current(seq->shm, seq->writer->update);
+
+	if (c < 0)
+		return kvc_fail(KVC_EPROTO, "place %u holds no committed sequence", seq->place);
+	kv_head_load(&seq->shm->copy[c], &seq->head);
+	if (seq->head.length_tokens > seq->max_tokens || seq->head.n_marks > KV_MARKS_MAX)
+		return kvc_fail(KVC_EPROTO, "header of place %u makes no sense", seq->place);
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		struct seq_group *group = &seq->groups[g];
+
+		group->n_blocks =
+			kv_layout_blocks(seq->layout->fields, seq->head.length_tokens);
+		if (group->n_blocks > group->n_entries)
+			return kvc_fail(KVC_EPROTO, "place %u is longer than its table", seq->place);
+		if (!writer_pool(seq->writer, seq->layout, g))
+			return kvc_fail(KVC_ENOMEM, "no memory for a block pool");
+		for (uint64_t i = 0; i < group->n_blocks; i++)
+			if (mirror_entry(seq, g, i))
+				return -1;
+	}
+	return 0;
+}
+
+struct kvc_seq *seq_attach(struct kvc_writer *writer, struct kvc_layout *layout, uint32_t place,
+			   uint64_t seq_id, uint64_t base_id)
+{
+	struct kvc_seq *seq = handle_new(writer, layout, place);
+
+	if (!seq)
+		return NULL;
+	seq->seq_id = seq_id;
+	if (mirror_all(seq)) {
+		seq_free_memory(seq);
+		return NULL;
+	}
+	seq->base_id = base_id;
+	if (base_id)
+		session_base_ref(writer->session, base_id);
+	seq->next = writer->seqs;
+	writer->seqs = seq;
+	return seq;
+}
+
+int seq_attach_spare(struct kvc_writer *writer, struct kvc_layout *layout, uint32_t place)
+{
+	struct kvc_seq *seq = handle_new(writer, layout, place);
+
+	if (!seq)
+		return -1;
+	seq->next = writer->spare;
+	writer->spare = seq;
+	return 0;
+}
+
+void seq_set_batch(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t first_block)
+{
+	seq->groups[group].batch_first = (struct kvc_block){ arena, first_block };
+}
+
+/* ---- ending ------------------------------------------------------------------------------- */
+
+static void unlink_seq(struct kvc_seq *seq)
+{
+	struct kvc_seq **at = &seq->writer->seqs;
+
+	while (*at != seq)
+		at = &(*at)->next;
+	*at = seq->next;
+}
+
+static void merge_stack(struct block_stack *into, struct block_stack *from)
+{
+	while (from->n && into->n < into->cap)
+		into->refs[into->n++] = from->refs[--from->n];
+	from->n = 0;
+}
+
+/* All blocks of the handle go to the writer's pools. */
+static void give_blocks(struct kvc_seq *seq, enum seq_end_how how)
+{
+	uint64_t freeze_now =
+		how == SEQ_END_PARKED ?
+			0 :
+			atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+
+	for (uint32_t i = 0; i < seq->n_groups; i++) {
+		struct seq_group *g = &seq->groups[i];
+		struct block_pool *pool = writer_pool(seq->writer, seq->layout, i);
+		int64_t spares = 0;
+
+		for (uint64_t b = g->n_blocks; b-- > 0;)
+			spares += block_leaves(seq->writer, g->mirror[b],
+					       seq_meta_freeze(g->meta[b]), freeze_now,
+					       &pool->blocks, &pool->release);
+		writer_count_reserved(seq->writer, spares * (int64_t)pool->block_bytes);
+		merge_stack(&pool->blocks, &g->spares);
+		merge_stack(&pool->release, &g->release);
+		g->n_blocks = 0;
+	}
+}
+
+/* The drop of a local handle is an update: listings and a core that copies see it or do not. */
+static int commit_drop(struct kvc_seq *seq)
+{
+	struct kv_head head = { .state = KV_HEAD_NONE };
+
+	if (update_open(seq->writer) && (kvc_error() != KVC_EMOVED || update_open(seq->writer)))
+		return -1;
+	update_head(seq, &head);
+	update_publish(seq->writer);
+	seq->head = head;
+	return 0;
+}
+
+void seq_end(struct kvc_seq *seq, enum seq_end_how how)
+{
+	if (seq->is_open)
+		append_abort(seq);
+	if (how != SEQ_END_LOCAL || commit_drop(seq) == 0)
+		give_blocks(seq, how);
+	unlink_seq(seq);
+	if (seq->base_id)
+		session_base_unref(seq->writer->session, seq->base_id);
+	seq->base_id = 0;
+	if (how == SEQ_END_LOCAL && seq->head.state == KV_HEAD_NONE) {
+		seq->next = seq->writer->spare;
+		seq->writer->spare = seq;
+		return;
+	}
+	seq_free_memory(seq);
+}

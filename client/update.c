@@ -1,0 +1,182 @@
+/*
+ * Updates: the writer's moves of its commit word, and what is filled between them. The other side
+ * is daemon/hold.c; the rules are in proto/commit.h. Writer's thread only.
+ */
+#include <time.h>
+
+#include "client/error.h"
+#include "client/seq.h"
+
+#define SPINS 2000 /* the core holds a word for tens of microseconds at most, as a rule */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#else
+	atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+/* Waits a little for the core to let go; -1 when the deadline has passed. */
+static int wait_held(const struct kvc_writer *writer, unsigned *n_waits, uint64_t *begin_ns)
+{
+	const struct timespec nap = { 0, 50000 };
+
+	if (++*n_waits < SPINS) {
+		pause_cpu();
+		return 0;
+	}
+	if (*n_waits == SPINS)
+		*begin_ns = now_ns();
+	if (now_ns() - *begin_ns > (uint64_t)writer->deadline_ms * 1000000u)
+		return kvc_fail(KVC_ETIMEOUT,
+				"the daemon held the sequence for more than %u ms; try again",
+				writer->deadline_ms);
+	nanosleep(&nap, NULL);
+	return 0;
+}
+
+/* Reads the committed header anew; blocks that an operator's rollback took out leave the table. */
+static void read_anew(struct kvc_seq *seq)
+{
+	uint64_t before[KV_GROUPS_MAX];
+	struct kv_head head;
+	int c;
+
+	if (seq->is_open)
+		append_abort(seq);
+	c = kv_head_current(seq->shm, seq->writer->update);
+	if (c < 0)
+		return; /* scribbled over: keep what we know */
+	kv_head_load(&seq->shm->copy[c], &head);
+	if (head.length_tokens > seq->head.length_tokens || head.n_marks > seq->head.n_marks)
+		return;
+	seq->head = head;
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		before[g] = seq->groups[g].n_blocks;
+		seq->groups[g].n_blocks =
+			kv_layout_blocks(seq->layout->fields, seq->head.length_tokens);
+	}
+	update_drop_blocks(seq, before);
+}
+
+static int moved(struct kvc_writer *writer, uint64_t word)
+{
+	writer->update = kv_word_update(word);
+	for (struct kvc_seq *seq = writer->seqs; seq; seq = seq->next)
+		read_anew(seq);
+	return kvc_fail(KVC_EMOVED, "a sequence of this writer was rolled back by an operator; its "
+				    "length has changed: begin again");
+}
+
+int update_open(struct kvc_writer *writer)
+{
+	unsigned n_waits = 0;
+	uint64_t begin_ns = 0;
+
+	for (;;) {
+		uint64_t word = kv_word_load(writer->shm);
+		uint64_t generation = kv_word_generation(word);
+
+		switch (kv_word_state(word)) {
+		case KV_IDLE:
+			if (kv_word_update(word) != writer->update)
+				return moved(writer, word);
+			KV_FAULT_POINT();
+			if (kv_word_swap(writer->shm, word,
+					 kv_word(KV_OPEN, generation, writer->update))) {
+				KV_FAULT_POINT();
+				return 0;
+			}
+			break;
+		case KV_HELD:
+			if (wait_held(writer, &n_waits, &begin_ns))
+				return -1;
+			break;
+		default:
+			return kvc_fail(KVC_EBUSY, "another thread uses this writer");
+		}
+	}
+}
+
+void update_publish(struct kvc_writer *writer)
+{
+	for (;;) {
+		uint64_t word = kv_word_load(writer->shm);
+		enum kv_word_state next = kv_word_state(word) == KV_WANTED ? KV_HELD : KV_IDLE;
+
+		KV_FAULT_POINT();
+		if (kv_word_swap(writer->shm, word,
+				 kv_word(next, kv_word_generation(word), writer->update + 1)))
+			break;
+	}
+	KV_FAULT_POINT();
+	writer->update++;
+	atomic_store_explicit(
+		&writer->shm->n_commits,
+		atomic_load_explicit(&writer->shm->n_commits, memory_order_relaxed) + 1,
+		memory_order_relaxed);
+}
+
+void update_entry(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t freeze,
+		  struct kvc_block block)
+{
+	struct seq_group *g = &seq->groups[group];
+	unsigned older = g->meta[index] & SEQ_META_COPY ? 0 : 1;
+	struct kv_shm_entry *entry = &g->copies[older][index];
+
+	/* An abandoned stamp can only be the core's to clear; ours is above what counts. */
+	atomic_store_explicit(&entry->ref, kv_ref(freeze, block.arena, block.block),
+			      memory_order_relaxed);
+	KV_FAULT_POINT();
+	atomic_store_explicit(&entry->stamp, seq->writer->update + 1, memory_order_release);
+	KV_FAULT_POINT();
+	g->meta[index] = (uint32_t)freeze | (older ? SEQ_META_COPY : 0);
+}
+
+void update_head(struct kvc_seq *seq, const struct kv_head *head)
+{
+	kv_head_store(&seq->shm->copy[kv_head_older(seq->shm, seq->writer->update)], head,
+		      seq->writer->update + 1);
+}
+
+void update_drop_blocks(struct kvc_seq *seq, const uint64_t n_blocks_before[KV_GROUPS_MAX])
+{
+	uint64_t freeze_now = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+
+	for (uint32_t i = 0; i < seq->n_groups; i++) {
+		struct seq_group *g = &seq->groups[i];
+		int64_t spares = 0;
+
+		for (uint64_t b = n_blocks_before[i]; b-- > g->n_blocks;)
+			spares += block_leaves(seq->writer, g->mirror[b],
+					       seq_meta_freeze(g->meta[b]), freeze_now, &g->spares,
+					       &g->release);
+		if (spares)
+			writer_count_reserved(
+				seq->writer,
+				spares * (int64_t)seq->layout->fields->groups[i].block_bytes);
+	}
+}
+
+int seqs_distinct(kvc_seq *const *seqs, size_t n_seqs)
+{
+	size_t n = 0;
+
+	while (n < n_seqs && !seqs[n]->listed)
+		seqs[n++]->listed = true;
+	for (size_t i = 0; i < n; i++)
+		seqs[i]->listed = false;
+	if (n < n_seqs)
+		return kvc_fail(KVC_EINVAL, "sequence %zu is in the list twice", n);
+	return 0;
+}

@@ -1,0 +1,211 @@
+/* Looking at a sequence: kvc_length, kvc_version_of, kvc_view_*. Writer's thread, hot path. */
+#include "client/batch.h"
+#include "client/error.h"
+#include "client/seq.h"
+
+uint64_t kvc_length(const kvc_seq *seq)
+{
+	return seq->head.length_tokens;
+}
+
+int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t *update)
+{
+	if (session_check(seq->writer->session))
+		return -1;
+	*generation = kv_word_generation(kv_word_load(seq->writer->shm));
+	*update = seq->writer->update;
+	return 0;
+}
+
+static int check_view(const struct kvc_seq *seq, uint32_t layer)
+{
+	uint32_t n_layers = seq->layout->fields->n_layers;
+
+	if (session_check(seq->writer->session))
+		return -1;
+	if (layer >= (n_layers ? n_layers : 1))
+		return kvc_fail(KVC_ERANGE, "layer %u of %u", layer, n_layers);
+	return 0;
+}
+
+/* The layer as geometry: of an opaque layout one "head" of opaque_bytes. */
+struct shape {
+	uint32_t group, region;
+	uint32_t n_query_groups, k_width, v_width;
+	size_t k_row_bytes, v_row_bytes;
+};
+
+static struct shape shape_of(const struct kvc_seq *seq, uint32_t layer)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	struct shape shape = {
+		.group = layout->layer_group[layer],
+		.region = layout->layer_region[layer],
+		.n_query_groups = 1,
+		.k_width = layout->opaque_bytes,
+	};
+
+	if (layout->n_layers) {
+		shape.n_query_groups = layout->layers[layer].n_query_groups;
+		shape.k_width = layout->layers[layer].k_width;
+		shape.v_width = layout->layers[layer].v_width;
+	}
+	shape.k_row_bytes = layout->regions[shape.region].row_bytes;
+	if (shape.v_width)
+		shape.v_row_bytes = layout->regions[shape.region + 1].row_bytes;
+	return shape;
+}
+
+static void *block_at(const struct kvc_seq *seq, const struct shape *shape, bool is_value,
+		      struct kvc_block block)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct arena_map *arena = session_arena_mapped(seq->writer->session, block.arena);
+	uint32_t region = shape->region + is_value;
+
+	if (is_value && !shape->v_width)
+		return NULL;
+	return arena->base +
+	       arena->region_off[region - layout->groups[shape->group].first_region] +
+	       (uint64_t)block.block * layout->regions[region].piece_bytes;
+}
+
+int kvc_view_table(kvc_seq *seq, uint32_t layer, struct kvc_layer_view *view)
+{
+	struct shape shape;
+
+	if (check_view(seq, layer))
+		return -1;
+	shape = shape_of(seq, layer);
+	*view = (struct kvc_layer_view){
+		.blocks = seq->groups[shape.group].mirror,
+		.n_blocks = seq->groups[shape.group].n_blocks,
+		.length_tokens = seq->head.length_tokens,
+		.block_tokens = seq->layout->fields->block_tokens,
+		.n_query_groups = shape.n_query_groups,
+		.k_width = shape.k_width,
+		.v_width = shape.v_width,
+		.k_row_bytes = shape.k_row_bytes,
+		.v_row_bytes = shape.v_row_bytes,
+		.generation = kv_word_generation(kv_word_load(seq->writer->shm)),
+		.update = seq->writer->update,
+	};
+	return 0;
+}
+
+int kvc_view_arena(kvc_seq *seq, uint32_t layer, uint32_t arena, struct kvc_paged *paged)
+{
+	const struct arena_map *map;
+	struct shape shape;
+
+	if (check_view(seq, layer))
+		return -1;
+	shape = shape_of(seq, layer);
+	*paged = (struct kvc_paged){ NULL, NULL, 0 };
+	map = arena < KV_ARENAS_MAX ? session_arena_mapped(seq->writer->session, arena) : NULL;
+	if (!map || map->layout_id != seq->layout->id || map->group != shape.group)
+		return 0;
+	paged->k = block_at(seq, &shape, false, (struct kvc_block){ arena, 0 });
+	paged->v = block_at(seq, &shape, true, (struct kvc_block){ arena, 0 });
+	paged->n_blocks = map->n_blocks;
+	return 0;
+}
+
+/* Index behind the run of blocks that begins at `first`. */
+static uint64_t run_end(const struct seq_group *g, uint64_t first)
+{
+	uint64_t i = first + 1;
+
+	while (i < g->n_blocks && g->mirror[i].arena == g->mirror[first].arena &&
+	       g->mirror[i].block == g->mirror[i - 1].block + 1)
+		i++;
+	return i;
+}
+
+static void fill_run(const struct kvc_seq *seq, const struct shape *shape, uint64_t first,
+		     uint64_t end, struct kvc_run *run)
+{
+	uint32_t block_tokens = seq->layout->fields->block_tokens;
+	struct kvc_block block = seq->groups[shape->group].mirror[first];
+	uint64_t end_token = end * block_tokens;
+
+	if (end_token > seq->head.length_tokens)
+		end_token = seq->head.length_tokens;
+	*run = (struct kvc_run){
+		.k = block_at(seq, shape, false, block),
+		.v = block_at(seq, shape, true, block),
+		.first_token = first * block_tokens,
+		.n_tokens = end_token - first * block_tokens,
+		.k_row_bytes = shape->k_row_bytes,
+		.v_row_bytes = shape->v_row_bytes,
+	};
+}
+
+int64_t kvc_view_runs(kvc_seq *seq, uint32_t layer, struct kvc_run *runs, size_t max_runs)
+{
+	const struct seq_group *g;
+	struct shape shape;
+	int64_t n = 0;
+
+	if (check_view(seq, layer))
+		return -1;
+	shape = shape_of(seq, layer);
+	g = &seq->groups[shape.group];
+	for (uint64_t first = 0; first < g->n_blocks; n++) {
+		uint64_t end = run_end(g, first);
+
+		if ((uint64_t)n < max_runs)
+			fill_run(seq, &shape, first, end, &runs[n]);
+		first = end;
+	}
+	return n;
+}
+
+int kvc_view_run(kvc_seq *seq, uint32_t layer, struct kvc_run *run)
+{
+	int64_t n = kvc_view_runs(seq, layer, run, 1);
+
+	if (n < 0)
+		return -1;
+	if (n == 0)
+		*run = (struct kvc_run){ .k = NULL };
+	if (n > 1)
+		return kvc_fail(KVC_ESPLIT,
+				"layer %u lies in %lld runs, the first of %llu tokens: blocks are "
+				"shared, copied or were reserved apart; use kvc_view_runs",
+				layer, (long long)n, (unsigned long long)run->n_tokens);
+	return 0;
+}
+
+int kvc_batch_view(kvc_batch *batch, uint32_t layer, struct kvc_batch_tensor *tensor)
+{
+	struct kvc_seq *first = batch->seqs[0];
+	const struct kv_layout *layout = first->layout->fields;
+	struct shape shape;
+	struct kvc_block block;
+
+	if (check_view(first, layer))
+		return -1;
+	for (uint32_t i = 0; i < batch->n_rows; i++)
+		if (batch->seqs[i]->split_reason)
+			return kvc_fail(KVC_ESPLIT, "row %u is no longer one run: %s", i,
+					batch->seqs[i]->split_reason);
+	shape = shape_of(first, layer);
+	block = first->groups[shape.group].batch_first;
+	*tensor = (struct kvc_batch_tensor){
+		.k = block_at(first, &shape, false, block),
+		.v = block_at(first, &shape, true, block),
+		.n_rows = batch->n_rows,
+		.n_query_groups = shape.n_query_groups,
+		.k_width = shape.k_width,
+		.v_width = shape.v_width,
+		.max_tokens = batch->max_tokens,
+		.k_seq_stride_bytes = batch->n_row_blocks[shape.group] * layout->block_tokens *
+				      shape.k_row_bytes,
+		.v_seq_stride_bytes = batch->n_row_blocks[shape.group] * layout->block_tokens *
+				      shape.v_row_bytes,
+		.k_row_bytes = shape.k_row_bytes,
+		.v_row_bytes = shape.v_row_bytes,
+	};
+	return 0;
+}
