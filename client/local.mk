@@ -7,8 +7,17 @@ libkvclient_la_SOURCES = client/kvcache.h
 
 # data plane
 libkvclient_la_SOURCES += \
+	client/append.c \
+	client/batch.h \
+	client/blocks.c \
+	client/digest.c \
 	client/error.c client/error.h \
-	client/batch.h client/seq.h client/session.h
+	client/local.c \
+	client/rollback.c \
+	client/seq.c client/seq.h \
+	client/session.h \
+	client/update.c \
+	client/view.c
 
 # pkg-config
 pkgconfigdir = $(libdir)/pkgconfig

@@ -10,6 +10,10 @@ tests_unit_test_runner_SOURCES = tests/unit/test-runner.c
 tests_unit_test_runner_LDADD = libkvtest.la
 EXTRA_tests_unit_test_runner_DEPENDENCIES = tests/support/runner-sample$(EXEEXT)
 
+unit_tests += tests/unit/test-data-plane
+tests_unit_test_data_plane_SOURCES = tests/unit/test-data-plane.c tests/support/bare.c tests/support/bare.h
+tests_unit_test_data_plane_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+
 unit_tests += tests/unit/test-model
 tests_unit_test_model_SOURCES = tests/unit/test-model.c
 tests_unit_test_model_LDADD = libkvtest.la libkvexample.la -lm

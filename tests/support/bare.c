@@ -1,0 +1,331 @@
+#include "tests/support/bare.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "client/error.h"
+
+/*
+ * Doubles of what client/session.c and client/arenas.c do with a daemon. They are found before
+ * the ones in libkvclient.la, whose objects are then not linked.
+ */
+int session_forked(void)
+{
+	return kvc_fail(KVC_EFORKED, "handle belongs to another process");
+}
+
+struct arena_map *session_arena(struct kvc_session *session, uint32_t arena)
+{
+	return session_arena_mapped(session, arena);
+}
+
+void session_base_ref(struct kvc_session *session, uint64_t base_id)
+{
+	(void)session;
+	(void)base_id;
+}
+
+void session_base_unref(struct kvc_session *session, uint64_t base_id)
+{
+	(void)session;
+	(void)base_id;
+}
+
+#define CHECK(what) \
+	do { \
+		if (!(what)) { \
+			fprintf(stderr, "bare: %s:%d: %s\n", __FILE__, __LINE__, #what); \
+			abort(); \
+		} \
+	} while (0)
+
+static void *shared(size_t bytes)
+{
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	CHECK(memory != MAP_FAILED);
+	return memory;
+}
+
+struct kv_layout *bare_layout(uint32_t n_layers, const struct kv_layer *layers,
+			      uint32_t block_tokens)
+{
+	struct kv_layout *layout = calloc(1, sizeof(*layout)), *copy;
+	struct errbuf err;
+
+	layout->fingerprint[0] = 1;
+	layout->n_layers = n_layers;
+	layout->layers = calloc(n_layers + 1, sizeof(layout->layers[0]));
+	if (n_layers)
+		memcpy(layout->layers, layers, n_layers * sizeof(layers[0]));
+	layout->dtype = n_layers ? KV_DTYPE_F32 : 0;
+	layout->k_format = layout->v_format = n_layers ? KV_FORMAT_RAW : 0;
+	layout->block_tokens = block_tokens;
+	layout->opaque_bytes = n_layers ? 0 : 48;
+	CHECK(kv_layout_check(layout, &err) == 0);
+	copy = kv_layout_copy(layout);
+	kv_layout_free(layout);
+	CHECK(copy);
+	return copy;
+}
+
+static void make_arena(struct bare *bare, uint32_t g)
+{
+	struct bare_arena *arena = &bare->arenas[g];
+	const struct kv_layout *layout = bare->layout.fields;
+
+	arena->map.number = g + 1;
+	arena->map.id = 100 + g;
+	arena->map.layout_id = bare->layout.id;
+	arena->map.group = g;
+	arena->map.n_blocks = BARE_ARENA_BLOCKS;
+	arena->map.writable = 1;
+	arena->map.layout = layout;
+	arena->map.region_off = calloc(layout->groups[g].n_regions, sizeof(uint64_t));
+	arena->map.n_bytes = kv_layout_arena(layout, g, BARE_ARENA_BLOCKS, arena->map.region_off);
+	arena->map.base = shared(arena->map.n_bytes);
+	arena->map.owned = shared(BARE_ARENA_BLOCKS * sizeof(uint32_t));
+	arena->granted = calloc(BARE_ARENA_BLOCKS, 1);
+	arena->pins = calloc(BARE_ARENA_BLOCKS, sizeof(uint32_t));
+	segment_set_arena(&bare->segment, g + 1, arena->map.id);
+	atomic_store(&bare->session.arenas[g + 1], &arena->map);
+}
+
+struct bare *bare_new(struct kv_layout *fields)
+{
+	struct bare *bare = calloc(1, sizeof(*bare));
+	struct errbuf err;
+
+	CHECK(bare && segment_make(&bare->segment, 7, &err) == 0);
+	bare->session.segment = bare->segment.base;
+	bare->session.own = shared(4096);
+	atomic_store(bare->session.own, 1);
+	bare->layout.session = &bare->session;
+	bare->layout.id = 5;
+	bare->layout.fields = fields;
+	for (uint32_t g = 0; g < fields->n_groups; g++)
+		make_arena(bare, g);
+	return bare;
+}
+
+void bare_free(struct bare *bare)
+{
+	for (uint32_t g = 0; g < bare->layout.fields->n_groups; g++) {
+		struct bare_arena *arena = &bare->arenas[g];
+
+		munmap(arena->map.base, arena->map.n_bytes);
+		munmap((void *)arena->map.owned, BARE_ARENA_BLOCKS * sizeof(uint32_t));
+		free(arena->map.region_off);
+		free(arena->granted);
+		free(arena->pins);
+	}
+	munmap((void *)bare->session.own, 4096);
+	segment_fini(&bare->segment);
+	kv_layout_free(bare->layout.fields);
+	free(bare);
+}
+
+struct kvc_writer *bare_writer(struct bare *bare, uint32_t index)
+{
+	segment_writer_init(&bare->segment, index);
+	return writer_new(&bare->session, index);
+}
+
+static struct seg_place *new_place(struct bare *bare, uint32_t writer, uint64_t max_tokens)
+{
+	struct seg_place *place = &bare->places[bare->n_places];
+	struct errbuf err;
+
+	CHECK(bare->n_places < 256);
+	*place = (struct seg_place){
+		.index = bare->n_places++,
+		.writer = writer,
+		.layout_id = bare->layout.id,
+		.seq_id = ++bare->next_seq_id,
+		.max_tokens = max_tokens,
+	};
+	CHECK(segment_table_alloc(&bare->segment, place, bare->layout.fields, &err) == 0);
+	return place;
+}
+
+struct kvc_seq *bare_seq(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+			 const struct seg_state *state)
+{
+	struct seg_place *place = new_place(bare, writer->index, max_tokens);
+	struct kvc_seq *seq;
+
+	segment_place_init(&bare->segment, place, bare->layout.fields, state, KV_HEAD_LIVE, 0);
+	seq = seq_attach(writer, &bare->layout, place->index, place->seq_id, 0);
+	CHECK(seq);
+	return seq;
+}
+
+void bare_spare_places(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+		       uint32_t n)
+{
+	while (n--) {
+		struct seg_place *place = new_place(bare, writer->index, max_tokens);
+
+		segment_place_spare(&bare->segment, place);
+		CHECK(seq_attach_spare(writer, &bare->layout, place->index) == 0);
+	}
+}
+
+/* ---- blocks ------------------------------------------------------------------------------- */
+
+/* What nobody should see any more. */
+static void scribble(struct bare *bare, uint32_t g, uint32_t block)
+{
+	const struct kv_layout *layout = bare->layout.fields;
+	struct bare_arena *arena = &bare->arenas[g];
+
+	for (uint32_t r = 0; r < layout->groups[g].n_regions; r++) {
+		uint32_t bytes = layout->regions[layout->groups[g].first_region + r].piece_bytes;
+
+		memset(arena->map.base + arena->map.region_off[r] + (uint64_t)block * bytes, 0xee,
+		       bytes);
+	}
+}
+
+struct give {
+	struct bare *bare;
+};
+
+static void take_block(void *arg, uint64_t layout_id, uint32_t group, uint32_t arena,
+		       uint32_t first_block, uint32_t n_blocks)
+{
+	struct bare *bare = ((struct give *)arg)->bare;
+	struct bare_arena *a = &bare->arenas[group];
+
+	CHECK(layout_id == bare->layout.id && arena == group + 1);
+	for (uint32_t i = first_block; i < first_block + n_blocks; i++) {
+		CHECK(a->granted[i]);
+		a->granted[i] = 0;
+		if (!a->pins[i])
+			scribble(bare, group, i);
+	}
+}
+
+void bare_take_back(struct bare *bare, struct kvc_writer *writer, bool all)
+{
+	struct give give = { bare };
+
+	writer_release(writer, all, take_block, &give);
+}
+
+int bare_reserve(struct bare *bare, struct kvc_seq *seq, uint64_t n_tokens)
+{
+	uint32_t need[KV_GROUPS_MAX];
+
+	bare_take_back(bare, seq->writer, false);
+	seq_need(seq, n_tokens, need);
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		struct bare_arena *a = &bare->arenas[g];
+
+		for (uint32_t i = 0; i < BARE_ARENA_BLOCKS && need[g]; i++) {
+			if (a->granted[i] || a->pins[i])
+				continue;
+			a->granted[i] = 1;
+			scribble(bare, g, i);
+			CHECK(seq_grant(seq, g, g + 1, i, 1) == 0);
+			need[g]--;
+		}
+		if (need[g])
+			return -1;
+	}
+	return 0;
+}
+
+void bare_pin(struct bare *bare, const struct seg_state *state, int n)
+{
+	for (uint32_t g = 0; g < bare->layout.fields->n_groups; g++)
+		for (uint64_t i = 0; i < state->n_blocks[g]; i++) {
+			uint32_t block = kv_ref_block(state->refs[g][i]);
+			struct bare_arena *a = &bare->arenas[g];
+
+			CHECK(kv_ref_arena(state->refs[g][i]) == g + 1);
+			CHECK(a->granted[block] || a->pins[block]);
+			a->pins[block] += (uint32_t)n;
+			if (!a->granted[block] && !a->pins[block])
+				scribble(bare, g, block);
+		}
+}
+
+uint64_t bare_n_used(const struct bare *bare)
+{
+	uint64_t n = 0;
+
+	for (uint32_t g = 0; g < bare->layout.fields->n_groups; g++)
+		for (uint32_t i = 0; i < BARE_ARENA_BLOCKS; i++)
+			n += bare->arenas[g].granted[i] || bare->arenas[g].pins[i];
+	return n;
+}
+
+/* ---- the core's acts ---------------------------------------------------------------------- */
+
+static int hold(struct kv_shm_writer *writer)
+{
+	for (int i = 0; i < 1000000; i++)
+		if (hold_try(writer) == 0)
+			return 0;
+	hold_cancel(writer);
+	return -1;
+}
+
+int bare_snapshot(struct bare *bare, uint32_t index, struct seg_state *state)
+{
+	struct seg_place *place = &bare->places[index];
+	struct kv_shm_writer *writer = segment_writer(&bare->segment, place->writer);
+	struct errbuf err;
+	bool bumped;
+
+	if (hold(writer))
+		return -1;
+	if (segment_read(&bare->segment, place, bare->layout.fields, hold_update(writer), state,
+			 &err)) {
+		fprintf(stderr, "bare: %s\n", err.text);
+		abort();
+	}
+	CHECK(hold_freeze(&bare->segment, place, state, &bumped, &err) == 0);
+	bare_pin(bare, state, 1);
+	hold_release(writer, false);
+	return 0;
+}
+
+int bare_operator_rollback(struct bare *bare, uint32_t index, uint64_t keep_tokens)
+{
+	struct seg_place *place = &bare->places[index];
+	struct kv_shm_writer *writer = segment_writer(&bare->segment, place->writer);
+	struct seg_state state;
+	struct errbuf err;
+
+	if (hold(writer))
+		return -1;
+	CHECK(segment_read(&bare->segment, place, bare->layout.fields, hold_update(writer), &state,
+			   &err) == 0);
+	if (keep_tokens < state.head.length_tokens) {
+		hold_rollback(&bare->segment, place, &state, keep_tokens);
+		hold_release(writer, true);
+	} else {
+		hold_release(writer, false);
+	}
+	seg_state_fini(&state);
+	return 0;
+}
+
+const char *bare_row(struct bare *bare, const struct seg_state *state, uint32_t group,
+		     uint32_t region, uint64_t token)
+{
+	const struct kv_layout *layout = bare->layout.fields;
+	const struct kv_region *r = &layout->regions[region];
+	struct bare_arena *arena = &bare->arenas[group];
+	uint64_t ref = state->refs[group][token / layout->block_tokens];
+
+	return arena->map.base + arena->map.region_off[region - layout->groups[group].first_region] +
+	       (uint64_t)kv_ref_block(ref) * r->piece_bytes +
+	       token % layout->block_tokens * r->row_bytes;
+}

@@ -1,0 +1,67 @@
+/*
+ * A control segment, one arena a layer group and a tiny core, all in this process (or shared with
+ * forked children): drives the data plane and the commit protocol without a daemon.
+ *
+ * The little core grants blocks, takes snapshots under a hold, and scribbles over every block
+ * that it believes to be free, so that a wrong belief shows as wrong bytes.
+ */
+#ifndef KVCACHED_TESTS_SUPPORT_BARE_H
+#define KVCACHED_TESTS_SUPPORT_BARE_H
+
+#include "client/seq.h"
+#include "daemon/hold.h"
+#include "daemon/segment.h"
+
+#define BARE_ARENA_BLOCKS 4096u
+
+struct bare_arena {
+	struct arena_map map;
+	uint8_t *granted;  /* [n_blocks] */
+	uint32_t *pins;    /* [n_blocks] by snapshots */
+};
+
+struct bare {
+	struct kvc_session session;
+	struct segment segment;
+	struct kvc_layout layout;
+	struct bare_arena arenas[KV_GROUPS_MAX];
+	struct seg_place places[256];
+	uint32_t n_places;
+	uint64_t next_seq_id;
+};
+
+/* A layout of n_layers with the given heads and widths of layer i, f32, block_tokens slots. */
+struct kv_layout *bare_layout(uint32_t n_layers, const struct kv_layer *layers,
+			      uint32_t block_tokens);
+
+/* Takes the layout over. Fails the test on any error. */
+struct bare *bare_new(struct kv_layout *fields);
+void bare_free(struct bare *bare);
+
+struct kvc_writer *bare_writer(struct bare *bare, uint32_t index);
+
+/* A new sequence from nothing, or from a copied state (fork, takeover). */
+struct kvc_seq *bare_seq(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+			 const struct seg_state *state);
+void bare_spare_places(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+		       uint32_t n);
+
+/* What kvc_reserve does: -1 when the pool has no blocks left. Takes back what is released. */
+int bare_reserve(struct bare *bare, struct kvc_seq *seq, uint64_t n_tokens);
+void bare_take_back(struct bare *bare, struct kvc_writer *writer, bool all);
+
+/* A snapshot of a place as the core takes it; pins its blocks. -1: the word was not to be had. */
+int bare_snapshot(struct bare *bare, uint32_t place, struct seg_state *state);
+void bare_pin(struct bare *bare, const struct seg_state *state, int n);
+
+/* An operator's rollback. -1: the word was not to be had. */
+int bare_operator_rollback(struct bare *bare, uint32_t place, uint64_t keep_tokens);
+
+/* The row of a token in a region, as the state says. */
+const char *bare_row(struct bare *bare, const struct seg_state *state, uint32_t group,
+		     uint32_t region, uint64_t token);
+
+/* Number of blocks that are granted or pinned. */
+uint64_t bare_n_used(const struct bare *bare);
+
+#endif
