@@ -11,14 +11,29 @@ libkvdaemon_la_SOURCES += \
 
 # plumbing: processes, loop, links, sockets, settings
 libkvdaemon_la_SOURCES += \
-	daemon/attach.h \
-	daemon/core.h \
-	daemon/front_link.h \
-	daemon/keeper_link.h \
-	daemon/log.h \
-	daemon/loop.h \
-	daemon/pidfd.h \
-	daemon/settings.h
+	daemon/attach.c daemon/attach.h \
+	daemon/child.c daemon/child.h \
+	daemon/core.c daemon/core.h \
+	daemon/front.c daemon/front.h \
+	daemon/front_link.c daemon/front_link.h \
+	daemon/hostmem.c daemon/hostmem.h \
+	daemon/keeper.c daemon/keeper.h \
+	daemon/keeper_link.c daemon/keeper_link.h \
+	daemon/keeper_wire.h \
+	daemon/kept.c daemon/kept.h \
+	daemon/log.c daemon/log.h \
+	daemon/loop.c daemon/loop.h \
+	daemon/notify.h \
+	daemon/options.c daemon/options.h \
+	daemon/packet.c daemon/packet.h \
+	daemon/pidfd.c daemon/pidfd.h \
+	daemon/runtime_dir.c daemon/runtime_dir.h \
+	daemon/settings.c daemon/settings.h
+if HAVE_SYSTEMD
+libkvdaemon_la_SOURCES += daemon/notify-systemd.c
+else
+libkvdaemon_la_SOURCES += daemon/notify-none.c
+endif
 
 # For systemd: the unit, its user, its runtime folder.
 daemon/kvcached.service: daemon/kvcached.service.in Makefile

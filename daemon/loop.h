@@ -47,7 +47,8 @@ struct loop_timer {
 	size_t slot; /* in the heap, from 1; 0: not set */
 };
 
-/* Runs once a round for as long as it returns true. Set fn and arg, zero the rest. */
+/* Runs once a round for as long as it returns true. Set fn and arg, zero the rest. One that frees
+ * itself in its callback removes itself first and returns true. */
 struct loop_task {
 	bool (*fn)(void *arg);
 	void *arg;
@@ -72,7 +73,8 @@ int loop_timer_at(struct loop *loop, struct loop_timer *timer, uint64_t due_ns);
 int loop_timer_in(struct loop *loop, struct loop_timer *timer, uint64_t delay_ns);
 void loop_timer_cancel(struct loop *loop, struct loop_timer *timer);
 
-/* Adding an active task, removing one that is not, change nothing. */
+/* Adding an active task, removing one that is not, change nothing. An added task runs first in
+ * this round if the round has not come to the tasks yet, else in the next. */
 void loop_task_add(struct loop *loop, struct loop_task *task);
 void loop_task_remove(struct loop *loop, struct loop_task *task);
 

@@ -42,5 +42,23 @@ tests_unit_test_ctl_SOURCES = tests/unit/test-ctl.c tests/unit/ctl-answers.c tes
 tests_unit_test_ctl_LDADD = libkvtest.la libkvctl.la
 EXTRA_DIST += tests/data/ctl
 
+# the daemon's plumbing
+unit_tests += \
+	tests/unit/test-hostmem \
+	tests/unit/test-loop \
+	tests/unit/test-packet \
+	tests/unit/test-runtime-dir \
+	tests/unit/test-settings
+tests_unit_test_hostmem_SOURCES = tests/unit/test-hostmem.c
+tests_unit_test_hostmem_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_loop_SOURCES = tests/unit/test-loop.c
+tests_unit_test_loop_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_packet_SOURCES = tests/unit/test-packet.c
+tests_unit_test_packet_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_runtime_dir_SOURCES = tests/unit/test-runtime-dir.c
+tests_unit_test_runtime_dir_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_settings_SOURCES = tests/unit/test-settings.c
+tests_unit_test_settings_LDADD = libkvtest.la libkvdaemon.la
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
