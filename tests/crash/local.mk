@@ -5,5 +5,10 @@
 
 crash_tests =
 
+# kill-writer --rounds N --seed S: 200 rounds as a test, any number by hand.
+crash_tests += tests/crash/kill-writer
+tests_crash_kill_writer_SOURCES = tests/crash/kill-writer.c tests/support/bare.c tests/support/bare.h
+tests_crash_kill_writer_LDADD = libkvclient.la libkvdaemon.la
+
 check_PROGRAMS += $(crash_tests)
 TESTS += $(crash_tests)

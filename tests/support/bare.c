@@ -89,8 +89,8 @@ static void make_arena(struct bare *bare, uint32_t g)
 	arena->map.n_bytes = kv_layout_arena(layout, g, BARE_ARENA_BLOCKS, arena->map.region_off);
 	arena->map.base = shared(arena->map.n_bytes);
 	arena->map.owned = shared(BARE_ARENA_BLOCKS * sizeof(uint32_t));
-	arena->granted = calloc(BARE_ARENA_BLOCKS, 1);
-	arena->pins = calloc(BARE_ARENA_BLOCKS, sizeof(uint32_t));
+	arena->granted = shared(BARE_ARENA_BLOCKS);
+	arena->pins = shared(BARE_ARENA_BLOCKS * sizeof(uint32_t));
 	segment_set_arena(&bare->segment, g + 1, arena->map.id);
 	atomic_store(&bare->session.arenas[g + 1], &arena->map);
 }
@@ -120,8 +120,8 @@ void bare_free(struct bare *bare)
 		munmap(arena->map.base, arena->map.n_bytes);
 		munmap((void *)arena->map.owned, BARE_ARENA_BLOCKS * sizeof(uint32_t));
 		free(arena->map.region_off);
-		free(arena->granted);
-		free(arena->pins);
+		munmap((void *)arena->granted, BARE_ARENA_BLOCKS);
+		munmap((void *)arena->pins, BARE_ARENA_BLOCKS * sizeof(uint32_t));
 	}
 	munmap((void *)bare->session.own, 4096);
 	segment_fini(&bare->segment);
@@ -252,6 +252,19 @@ void bare_pin(struct bare *bare, const struct seg_state *state, int n)
 			a->pins[block] += (uint32_t)n;
 			if (!a->granted[block] && !a->pins[block])
 				scribble(bare, g, block);
+		}
+}
+
+void bare_revoke_all(struct bare *bare)
+{
+	for (uint32_t g = 0; g < bare->layout.fields->n_groups; g++)
+		for (uint32_t b = 0; b < BARE_ARENA_BLOCKS; b++) {
+			struct bare_arena *a = &bare->arenas[g];
+
+			atomic_store(&a->map.owned[b], 0);
+			if (a->granted[b] && !a->pins[b])
+				scribble(bare, g, b);
+			a->granted[b] = 0;
 		}
 }
 

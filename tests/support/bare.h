@@ -16,8 +16,9 @@
 
 struct bare_arena {
 	struct arena_map map;
-	uint8_t *granted;  /* [n_blocks] */
-	uint32_t *pins;    /* [n_blocks] by snapshots */
+	/* [n_blocks] each, shared with forked children */
+	_Atomic uint8_t *granted;
+	_Atomic uint32_t *pins; /* by snapshots */
 };
 
 struct bare {
@@ -60,6 +61,9 @@ int bare_operator_rollback(struct bare *bare, uint32_t place, uint64_t keep_toke
 /* The row of a token in a region, as the state says. */
 const char *bare_row(struct bare *bare, const struct seg_state *state, uint32_t group,
 		     uint32_t region, uint64_t token);
+
+/* The writers are gone: nothing is granted any more, what nobody pins is scribbled over. */
+void bare_revoke_all(struct bare *bare);
 
 /* Number of blocks that are granted or pinned. */
 uint64_t bare_n_used(const struct bare *bare);
