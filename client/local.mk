@@ -22,3 +22,35 @@ libkvclient_la_SOURCES += \
 # pkg-config
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = client/kvcache.pc
+
+# control part
+libkvclient_la_SOURCES += \
+	client/arenas.c client/arenas.h \
+	client/attach.c client/attach.h \
+	client/batch.c \
+	client/clock.h \
+	client/handles.h \
+	client/layout.c client/layout.h \
+	client/link.c client/link.h \
+	client/open.h \
+	client/options.c client/options.h \
+	client/pins.c \
+	client/reserve.c client/reserve.h \
+	client/rpc.c client/rpc.h \
+	client/sequences.c \
+	client/session.c \
+	client/snapshots.c \
+	client/verify.c \
+	client/wait.c \
+	client/wire.c client/wire.h \
+	client/writers.c
+
+# What is installed. The map names what it exports.
+lib_LTLIBRARIES += libkvcache.la
+libkvcache_la_SOURCES =
+libkvcache_la_LIBADD = libkvclient.la
+libkvcache_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -no-undefined \
+	-Wl,--version-script=$(srcdir)/client/libkvcache.map
+libkvcache_la_DEPENDENCIES = libkvclient.la client/libkvcache.map
+include_HEADERS += client/kvcache.h
+EXTRA_DIST += client/libkvcache.map

@@ -1,8 +1,8 @@
 /*
  * A session inside the library: attachment, calls to the daemon, mapped memory.
  *
- * Locks, in order: session.lock (attachment, arenas, pins), then none. The hot path takes none:
- * it reads `segment`, and arenas that were published in `arenas` (release/acquire).
+ * Locks are those of the link (client/link.h). The hot path takes none: it reads `segment`, and
+ * arenas that were published in `arenas` (release/acquire).
  */
 #ifndef KV_CLIENT_SESSION_H
 #define KV_CLIENT_SESSION_H
@@ -45,6 +45,7 @@ struct kvc_session {
 	 * 0 in a child. (getpid() is a system call, which the hot path must not make.) */
 	_Atomic uint32_t *own;
 	struct kv_shm_head *segment; /* mapped control segment */
+	uint64_t segment_bytes;
 	_Atomic(struct arena_map *) arenas[KV_ARENAS_MAX];
 	struct session_link *link;   /* attachment and calls: client/rpc.c */
 };
@@ -71,9 +72,8 @@ static inline struct arena_map *session_arena_mapped(struct kvc_session *session
 	return atomic_load_explicit(&session->arenas[arena], memory_order_acquire);
 }
 
-/* Pins of base snapshots, counted per session: +1 for each handle; at 0 the daemon is told (an
- * Unpin message). ref may be called without the daemon; unref too: the message is sent with the
- * next call that goes there anyway, or at once if `now`. */
+/* Pins of base snapshots, counted per session: +1 for each handle; at 0 the daemon is told, not
+ * here but by the public call that freed the handle (pins_flush). Neither asks the daemon. */
 void session_base_ref(struct kvc_session *session, uint64_t base_id);
 void session_base_unref(struct kvc_session *session, uint64_t base_id);
 
