@@ -11,6 +11,8 @@ libkvexample_la_SOURCES = \
 	client/examples/kernels.c client/examples/kernels.h \
 	client/examples/kv.h \
 	client/examples/kv_private.c \
+	client/examples/kv_shared.c client/examples/kv_shared.h \
+	client/examples/kv_shared_layout.c \
 	client/examples/llama.c client/examples/llama.h \
 	client/examples/llama_load.c client/examples/llama_model.h \
 	client/examples/prompt.c client/examples/prompt.h \

@@ -22,6 +22,12 @@ unit_tests += tests/unit/test-model-files
 tests_unit_test_model_files_SOURCES = tests/unit/test-model-files.c
 tests_unit_test_model_files_LDADD = libkvtest.la libkvexample.la -lm
 
+unit_tests += tests/unit/test-model-shared
+tests_unit_test_model_shared_SOURCES = \
+	tests/unit/test-model-shared.c tests/support/bare.c tests/support/bare.h
+tests_unit_test_model_shared_LDADD = \
+	libkvtest.la libkvexample.la libkvclient.la libkvdaemon.la
+
 unit_tests += tests/unit/test-generate
 tests_unit_test_generate_SOURCES = tests/unit/test-generate.c
 tests_unit_test_generate_LDADD = libkvtest.la libkvexample.la $(JANSSON_LIBS) $(XXHASH_LIBS)
