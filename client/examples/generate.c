@@ -18,6 +18,7 @@
 
 #include "client/examples/decode.h"
 #include "client/examples/generate_options.h"
+#include "client/examples/kv_shared.h"
 #include "client/examples/prompt.h"
 #include "client/examples/score.h"
 
@@ -27,6 +28,11 @@ struct job {
 	struct tokenizer *tok; /* NULL without --tokenizer */
 	struct prompt prompt;
 	struct kv_cache *kv;
+	/* Behind kv when it is in kvcached. */
+	kvc_session *session;
+	kvc_layout *layout;
+	kvc_writer *writer;
+	kvc_seq *seq;
 	FILE *logits;
 	XXH3_state_t *hash;
 	uint32_t *out;
@@ -67,10 +73,32 @@ static int load(struct job *j, struct errbuf *err)
 	return prompt_from_text(&j->prompt, j->tok, text, err);
 }
 
+static int open_shared(struct job *j, size_t max_tokens, struct errbuf *err)
+{
+	struct kvc_session_options session = {.size = sizeof(session),
+					      .runtime_dir = j->o.runtime_dir};
+	struct kvc_seq_options seq = {.size = sizeof(seq), .max_tokens = max_tokens};
+
+	j->session = kvc_open(&session);
+	if (!j->session)
+		return kv_shared_error(err);
+	j->layout = kv_shared_layout(j->session, j->model, err);
+	if (!j->layout)
+		return -1;
+	j->writer = kvc_writer_new(j->session);
+	if (!j->writer)
+		return kv_shared_error(err);
+	j->seq = kvc_seq_new(j->writer, j->layout, &seq);
+	if (!j->seq)
+		return kv_shared_error(err);
+	j->kv = kv_shared_new(j->writer, j->seq, j->model, max_tokens, err);
+	return j->kv ? 0 : -1;
+}
+
 static int open_cache(struct job *j, size_t max_tokens, struct errbuf *err)
 {
 	if (!j->o.is_private)
-		return errbuf_set(err, KV_EUNSUPPORTED, "only --private caches are built in");
+		return open_shared(j, max_tokens, err);
 	j->kv = kv_private_new(llama_geometry(j->model)->n_layers, llama_row_floats(j->model),
 			       max_tokens, err);
 	return j->kv ? 0 : -1;
@@ -275,9 +303,19 @@ static int report(const struct job *j, struct errbuf *err)
 	return 0;
 }
 
-static void fini(struct job *j)
+static void close_cache(struct job *j)
 {
 	kv_free(j->kv);
+	kvc_seq_free(j->seq);
+	if (j->writer)
+		kvc_writer_free(j->writer);
+	kvc_layout_free(j->layout);
+	kvc_close(j->session);
+}
+
+static void fini(struct job *j)
+{
+	close_cache(j);
 	if (j->logits)
 		fclose(j->logits);
 	XXH3_freeState(j->hash);

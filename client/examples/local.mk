@@ -26,7 +26,7 @@ noinst_PROGRAMS += kvc-generate
 kvc_generate_SOURCES = \
 	client/examples/generate.c \
 	client/examples/generate_options.c client/examples/generate_options.h
-kvc_generate_LDADD = libkvexample.la $(XXHASH_LIBS) $(JANSSON_LIBS) -lm
+kvc_generate_LDADD = libkvexample.la libkvcache.la $(XXHASH_LIBS) $(JANSSON_LIBS) -lm
 
 EXTRA_DIST += \
 	client/examples/model/README.md \

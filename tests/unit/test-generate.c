@@ -256,6 +256,8 @@ static void test_refusals(void **state)
 		{DRAFT "--ids large --tokens 1", 1, "token id 1024; the model knows 0 to 1023"},
 		{DRAFT "--prompt text1 --tokens 1 --logits /nonexistent/x", 1, "cannot create"},
 		{DRAFT "--prompt text1 --tokens 9 --logits /dev/full", 1, "/dev/full: write"},
+		{"--model $M/kjv-draft.safetensors --ids one --tokens 1 --runtime-dir none", 1,
+		 "no daemon at none/attach.sock"},
 		{"--private --model $M/tokenizer.txt --ids large --tokens 1", 1,
 		 "tokenizer.txt: header of"},
 	};
@@ -263,6 +265,7 @@ static void test_refusals(void **state)
 
 	write_file(f, "text1", "a");
 	write_file(f, "large", "1024\n");
+	write_file(f, "one", "1\n");
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 		char options[512];
 
