@@ -249,9 +249,10 @@ void bare_pin(struct bare *bare, const struct seg_state *state, int n)
 
 			CHECK(kv_ref_arena(state->refs[g][i]) == g + 1);
 			CHECK(a->granted[block] || a->pins[block]);
-			a->pins[block] += (uint32_t)n;
-			if (!a->granted[block] && !a->pins[block])
+			/* While it is pinned nobody else can take it. */
+			if (n == -1 && a->pins[block] == 1 && !a->granted[block])
 				scribble(bare, g, block);
+			a->pins[block] += (uint32_t)n;
 		}
 }
 

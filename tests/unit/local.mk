@@ -14,6 +14,10 @@ unit_tests += tests/unit/test-data-plane
 tests_unit_test_data_plane_SOURCES = tests/unit/test-data-plane.c tests/support/bare.c tests/support/bare.h
 tests_unit_test_data_plane_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 
+unit_tests += tests/unit/test-freeze-stress
+tests_unit_test_freeze_stress_SOURCES = tests/unit/test-freeze-stress.c tests/support/bare.c tests/support/bare.h
+tests_unit_test_freeze_stress_LDADD = libkvtest.la libkvclient.la libkvdaemon.la $(XXHASH_LIBS)
+
 unit_tests += tests/unit/test-model
 tests_unit_test_model_SOURCES = tests/unit/test-model.c
 tests_unit_test_model_LDADD = libkvtest.la libkvexample.la -lm
