@@ -321,7 +321,8 @@ int llama_forward(struct llama *m, struct kv_cache *kv, const uint32_t *ids, siz
 			rows = n_chunk;
 		if (chunk_forward(m, kv, ids + at, n_chunk, logits, rows, err) < 0)
 			return -1;
-		logits += rows * m->g.vocab;
+		if (rows)
+			logits += rows * m->g.vocab;
 	}
 	return 0;
 }
