@@ -28,7 +28,7 @@ EXTRA_DIST += tests/fuzz/seeds/safetensors
 check_PROGRAMS += $(fuzz_seed_tests)
 TESTS += $(fuzz_seed_tests)
 EXTRA_PROGRAMS += $(fuzz_targets)
-EXTRA_DIST += tests/fuzz/seeds-main.c tests/fuzz/target.h
+
 
 # All targets together take FUZZ_SECONDS.
 FUZZ_SECONDS = 60
@@ -41,3 +41,12 @@ fuzz:
 endif
 .PHONY: fuzz
 dist_noinst_SCRIPTS += scripts/fuzz
+
+fuzz_seed_tests += tests/fuzz/seeds-layout
+tests_fuzz_seeds_layout_SOURCES = tests/fuzz/fuzz-layout.c $(fuzz_seeds_main)
+tests_fuzz_seeds_layout_LDADD = libkvtest.la libkvproto.la
+fuzz_targets += tests/fuzz/fuzz-layout
+tests_fuzz_fuzz_layout_SOURCES = tests/fuzz/fuzz-layout.c
+tests_fuzz_fuzz_layout_LDADD = libkvproto.la
+tests_fuzz_fuzz_layout_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/layout

@@ -353,6 +353,7 @@ static int run_child(struct supervisor *s, const sigset_t *mask,
 		close(record[0]);
 		close(output[0]);
 		close(s->signal_fd);
+		kt_tmproot_leave();
 		become_child(output[1], record[1], mask, parent);
 		child(s->next, record[1], arg);
 		exit(0);

@@ -2,9 +2,10 @@
 /*
  * Private folders for tests, short enough for a socket path.
  *
- * The runner makes one root for each program, /tmp/kvcached-test-BBBB-XXXXXX,
+ * The runner makes one root for each program, /tmp/kvcached-test-BBBB-root-XXXXXX,
  * where BBBB stands for the build folder, and removes it with all that is in it
- * when the program has ended, however it ended. Everything a test creates in a
+ * when the program has ended, however it ended; if the runner itself was killed,
+ * the next one does. Everything a test creates in a
  * global name space (/dev/shm, abstract sockets, memfd) has a name that begins
  * with kt_name_prefix(): the last test looks for those.
  * Not thread-safe; folders belong to the process that made them.
@@ -24,8 +25,9 @@ void kt_tmpdir_free(char *path);
 /* Removes a folder with all that is in it; it need not exist. */
 void kt_remove_tree(const char *path);
 
-/* For the runner only. */
+/* For the runner only; kt_tmproot_leave() is for its child, which must not keep the lock. */
 void kt_tmproot_make(void);
+void kt_tmproot_leave(void);
 void kt_tmproot_remove(void);
 
 #endif
