@@ -22,6 +22,7 @@
 #define FRONT_DELAY_MS   50   /* before a front that follows one which died at once */
 #define FRONT_QUIET_MS   1000 /* one that lived longer did not die at once */
 #define FRONT_LOG_MS     10000
+#define FRONT_TRIES_MAX  20 /* until the first one is ready */
 #define CRASH_DELAY_MS   100 /* doubled for each crash in the window */
 
 struct child {
@@ -387,7 +388,8 @@ static void front_died(struct keeper *keeper, int status)
 {
 	uint64_t age_ns = loop_now_ns(keeper->loop) - keeper->front.born_ns;
 
-	if (!keeper->front.ready_once && !WIFSIGNALED(status)) {
+	if (!keeper->front.ready_once &&
+	    (!WIFSIGNALED(status) || keeper->front.life >= FRONT_TRIES_MAX)) {
 		log_error("keeper", "the front could not start");
 		stop(keeper, 1);
 		return;

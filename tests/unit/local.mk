@@ -54,11 +54,21 @@ EXTRA_DIST += tests/data/ctl
 
 # the daemon's plumbing
 unit_tests += \
+	tests/unit/test-attach \
+	tests/unit/test-front \
 	tests/unit/test-hostmem \
+	tests/unit/test-keeper \
 	tests/unit/test-loop \
 	tests/unit/test-packet \
 	tests/unit/test-runtime-dir \
 	tests/unit/test-settings
+echo_core = tests/unit/echo-core.c tests/unit/echo-core.h
+tests_unit_test_attach_SOURCES = tests/unit/test-attach.c $(echo_core)
+tests_unit_test_attach_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_front_SOURCES = tests/unit/test-front.c $(echo_core)
+tests_unit_test_front_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_keeper_SOURCES = tests/unit/test-keeper.c $(echo_core)
+tests_unit_test_keeper_LDADD = libkvtest.la libkvdaemon.la
 tests_unit_test_hostmem_SOURCES = tests/unit/test-hostmem.c
 tests_unit_test_hostmem_LDADD = libkvtest.la libkvdaemon.la
 tests_unit_test_loop_SOURCES = tests/unit/test-loop.c
