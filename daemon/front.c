@@ -102,19 +102,12 @@ static bool pass_request(struct front *front)
 	return true;
 }
 
-/* True if anything was done. */
-static bool serve_clients(struct front *front)
+static void serve_clients(struct front *front)
 {
-	bool worked = false;
-
-	for (int i = 0; i < BATCH; i++) {
-		if (!front->held && !take_request(front))
-			break;
-		if (front->held && !pass_request(front))
-			break;
-		worked = true;
-	}
-	return worked;
+	for (int i = 0; i < BATCH; i++)
+		if ((!front->held && !take_request(front)) ||
+		    (front->held && !pass_request(front)))
+			return;
 }
 
 /* ---- replies and events: core -> clients ------------------------------------------------- */
@@ -163,19 +156,16 @@ static void pass_frame(struct front *front, size_t n_bytes)
 		nn_send(front->event, body, n_body, NN_DONTWAIT);
 }
 
-static bool serve_core(struct front *front)
+static void serve_core(struct front *front)
 {
-	bool worked = false;
 	ssize_t n;
 
 	for (int i = 0; i < BATCH; i++) {
 		n = packet_recv(front->core_fd, front->frame, sizeof(front->frame), NULL, NULL);
 		if (n < 0)
-			break;
+			return;
 		pass_frame(front, (size_t)n);
-		worked = true;
 	}
-	return worked;
 }
 
 /* ---- start ------------------------------------------------------------------------------- */
@@ -242,8 +232,11 @@ static int say_ready(struct front *front)
 	return packet_send(front->keeper_fd, &message, sizeof(message), NULL, 0);
 }
 
-/* Returns false when the core's or the keeper's end has gone, which is the end of all. */
-static bool wait_for_work(struct front *front)
+/*
+ * Waits, and serves what is ready: a request costs one poll, one receive and one send here. False
+ * when the core's or the keeper's end has gone, which is the end of all.
+ */
+static bool serve_once(struct front *front)
 {
 	struct pollfd p[] = {
 		{.fd = front->core_fd,
@@ -254,14 +247,19 @@ static bool wait_for_work(struct front *front)
 
 	if (poll(p, 3, -1) < 0)
 		return errno == EINTR;
-	return ((p[0].revents | p[2].revents) & (POLLHUP | POLLERR)) == 0;
+	if (((p[0].revents | p[2].revents) & (POLLHUP | POLLERR)) != 0)
+		return false;
+	if ((p[0].revents & POLLIN) != 0)
+		serve_core(front);
+	if ((p[0].revents & POLLOUT) != 0 || p[1].revents != 0)
+		serve_clients(front);
+	return true;
 }
 
 int front_main(const struct front_start *start)
 {
 	static struct front front;
 	struct errbuf err;
-	bool worked;
 
 	/* A peer can make us abort at will: that must not fill a disk with core files. */
 	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
@@ -274,9 +272,7 @@ int front_main(const struct front_start *start)
 	}
 	if (say_ready(&front) != 0)
 		return 1;
-	do {
-		worked = serve_core(&front);
-		worked = serve_clients(&front) || worked;
-	} while (worked || wait_for_work(&front));
+	while (serve_once(&front))
+		;
 	return 1;
 }
