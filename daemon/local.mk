@@ -38,13 +38,25 @@ endif
 # For systemd: the unit, its user, its runtime folder.
 daemon/kvcached.service: daemon/kvcached.service.in Makefile
 	$(AM_V_GEN)$(MKDIR_P) daemon && \
-		$(SED) 's|@sbindir@|$(sbindir)|g' $(srcdir)/daemon/kvcached.service.in >$@
+		$(SED) -e 's|[@]sbindir@|$(sbindir)|g' -e 's|[@]sysconfdir@|$(sysconfdir)|g' \
+			$(srcdir)/daemon/kvcached.service.in >$@
 noinst_DATA += daemon/kvcached.service
 CLEANFILES += daemon/kvcached.service
 EXTRA_DIST += \
+	daemon/kvcached.conf \
 	daemon/kvcached.service.in \
 	daemon/sysusers.d/kvcached.conf \
 	daemon/tmpfiles.d/kvcached.conf
+
+# The settings of the system service: one that is there already is the operator's.
+install-data-hook:
+	$(MKDIR_P) '$(DESTDIR)$(sysconfdir)'
+	test -e '$(DESTDIR)$(sysconfdir)/kvcached.conf' || \
+		$(INSTALL_DATA) $(srcdir)/daemon/kvcached.conf '$(DESTDIR)$(sysconfdir)'
+uninstall-hook:
+	! cmp -s $(srcdir)/daemon/kvcached.conf '$(DESTDIR)$(sysconfdir)/kvcached.conf' || \
+		rm -f '$(DESTDIR)$(sysconfdir)/kvcached.conf'
+
 if INSTALL_UNITS
 systemdsystemunit_DATA = daemon/kvcached.service
 sysusersdir = $(prefix)/lib/sysusers.d

@@ -177,6 +177,38 @@ static void test_sizes(void **state)
 	assert_int_equal(settings_bytes(" 1", &bytes), -1);
 }
 
+/* Every line of the sample is understood, and what it shows as default is the default. */
+static void test_the_sample_file_shows_the_defaults(void **state)
+{
+	const char *top = getenv("top_srcdir");
+	struct settings plain;
+	struct settings s;
+	struct errbuf err = {0};
+	char sample[512];
+	char line[256];
+	char all[4096] = "";
+	FILE *file;
+
+	(void)state;
+	snprintf(sample, sizeof(sample), "%s/daemon/kvcached.conf", top ? top : "..");
+	settings_default(&s);
+	if (settings_read(&s, sample, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_string_equal(s.runtime_dir, "/run/kvcached");
+	assert_int_equal(s.socket_mode, 0666);
+	file = fopen(sample, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file)) /* with every default written out */
+		strcat(all, line[0] == ';' && line[1] != ' ' ? line + 1 : line);
+	fclose(file);
+	if (read_text(&s, all, &err) != 0)
+		fail_msg("%s", err.text);
+	settings_default(&plain);
+	strcpy(plain.runtime_dir, "/run/kvcached");
+	plain.socket_mode = 0666;
+	assert_memory_equal(&s, &plain, sizeof(s));
+}
+
 static void test_a_quota_above_the_pool_is_refused(void **state)
 {
 	struct settings s;
@@ -274,6 +306,7 @@ static const struct CMUnitTest tests[] = {
 		test_a_long_line_is_refused_and_not_cut_in_two),
 	KT_TEST("a missing file is named", test_a_missing_file_is_named),
 	KT_TEST("sizes are bytes with K, M, G or T", test_sizes),
+	KT_TEST("the sample file shows the defaults", test_the_sample_file_shows_the_defaults),
 	KT_TEST("a quota above the pool is refused", test_a_quota_above_the_pool_is_refused),
 	KT_TEST("flags win over the file", test_flags_win_over_the_file),
 	KT_TEST("wrong command lines are refused", test_wrong_command_lines_are_refused),

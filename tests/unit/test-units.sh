@@ -23,6 +23,10 @@ skip() { # SENTENCE REASON
 
 has() { command -v "$1" >/dev/null; }
 
+grep '^ExecStart=' "$top_builddir/daemon/kvcached.service" >"$work/log"
+grep -q '^ExecStart=/.*/kvcached --config /.*/kvcached.conf$' "$work/log"
+verdict $? "the unit names program and settings by their paths"
+
 verified="systemd has nothing to say about the unit"
 shut_in="the exposure of the unit is below 3.0"
 if ! has systemd-analyze; then
