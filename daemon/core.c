@@ -56,7 +56,7 @@ static int start_core(struct running *running, const struct core_start *start,
 	env->kept = start->kept;
 	env->n_kept = start->n_kept;
 	env->life = start->life;
-	env->n_restarts = (uint32_t)(start->life - 1);
+	env->n_restarts = start->n_restarts;
 	if (getrandom(env->boot, sizeof(env->boot), 0) != sizeof(env->boot))
 		return errbuf_set(err, KV_EINTERNAL, "getrandom gives no bytes");
 	env->loop = loop_new(NULL, err);

@@ -27,7 +27,8 @@ struct core_env {
 	struct front_link *front;
 	const struct kept *kept; /* what earlier lives kept; the descriptors are the state's now */
 	size_t n_kept;
-	uint64_t life;           /* counts starts of the core under this keeper, from 1 */
+	uint64_t life;           /* counts starts of the core, from 1; goes up, also when the keeper
+				    was started again and took what the service manager kept */
 	uint8_t boot[16];        /* random, of this life */
 	uint32_t n_restarts;
 	uint64_t started_ns;     /* loop clock at the start of this life */
@@ -70,6 +71,7 @@ struct core_start {
 	const struct kept *kept;
 	size_t n_kept;
 	uint64_t life;
+	uint32_t n_restarts; /* under this keeper */
 };
 
 /* Runs a core until it is told to end. Returns the exit status of the process. */

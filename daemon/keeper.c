@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/child.h"
@@ -47,6 +48,7 @@ struct keeper {
 	int listen_fd;
 	int core_front[2]; /* the pair: core's end, front's end */
 	struct kept_table kept;
+	uint64_t first_life; /* of the core */
 	struct child core;
 	struct child front;
 	enum keeper_state state;
@@ -252,6 +254,7 @@ static void run_core(struct keeper *keeper, int pair_fd)
 		.kept = keeper->kept.items,
 		.n_kept = keeper->kept.n_items,
 		.life = keeper->core.life,
+		.n_restarts = (uint32_t)(keeper->core.life - keeper->first_life),
 	};
 
 	_exit(keeper->options->core(&start));
@@ -486,17 +489,47 @@ static void raise_limits(void)
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* A pool that comes back from the descriptor store is part of what is used already. */
+static int check_memory(const struct keeper *keeper, struct errbuf *err)
+{
+	struct hostmem mem;
+
+	if (keeper->kept.n_items > 0)
+		return 0;
+	if (hostmem_read(&mem, "/proc", "/sys/fs/cgroup", err) != 0)
+		return -1;
+	return hostmem_check(&mem, keeper->options->settings->pool_bytes, err);
+}
+
+static void adopt(void *arg, const struct kept *kept)
+{
+	struct keeper *keeper = arg;
+
+	kept_adopt(&keeper->kept, kept);
+}
+
+/* Lives go on counting where a keeper before us, whose count is lost, cannot have been. */
+static void take_stored(struct keeper *keeper)
+{
+	if (notify_take_stored(adopt, keeper) == 0)
+		return;
+	keeper->first_life = (uint64_t)time(NULL);
+	keeper->core.life = keeper->first_life - 1;
+	log_info("keeper", "%zu descriptors came back from the descriptor store",
+		 keeper->kept.n_items);
+}
+
 static int set_up(struct keeper *keeper, struct errbuf *err)
 {
 	const struct settings *settings = keeper->options->settings;
-	struct hostmem mem;
 	int rc;
 
-	if (runtime_dir_take(&keeper->dir, settings, err) != 0 ||
-	    hostmem_read(&mem, "/proc", "/sys/fs/cgroup", err) != 0 ||
-	    hostmem_check(&mem, settings->pool_bytes, err) != 0)
-		return -1;
 	raise_limits();
+	if (runtime_dir_take(&keeper->dir, settings, err) != 0)
+		return -1;
+	take_stored(keeper);
+	if (check_memory(keeper, err) != 0)
+		return -1;
 	keeper->loop = loop_new(NULL, err);
 	if (!keeper->loop || watch_signals(keeper, err) != 0)
 		return -1;
@@ -544,6 +577,7 @@ int keeper_run(const struct keeper_options *options)
 		.dir = {.lock_fd = -1},
 		.listen_fd = -1,
 		.core_front = {-1, -1},
+		.first_life = 1,
 		.signal_fd = -1,
 		.ready_fd = options->ready_fd,
 	};

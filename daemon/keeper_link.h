@@ -28,6 +28,7 @@ struct kept {
 	enum kept_kind kind;
 	uint64_t id;
 	int fd;
+	uint64_t number; /* the keeper's: in the descriptor store of the service manager */
 };
 
 struct keeper_link;

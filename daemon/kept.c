@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "daemon/notify.h"
+
 /* From the end: what was kept last is dropped or replaced first. */
 static struct kept *find(const struct kept_table *table, enum kept_kind kind, uint64_t id)
 {
@@ -25,21 +27,56 @@ static int grow(struct kept_table *table)
 	return 0;
 }
 
+/* A new item at the end, or NULL. */
+static struct kept *append(struct kept_table *table, const struct kept *kept)
+{
+	if (table->n_items == table->n_items_max && grow(table) != 0)
+		return NULL;
+	table->items[table->n_items] = *kept;
+	return &table->items[table->n_items++];
+}
+
+/* The store has the new one before it loses the old one. */
+static void replace(struct kept *item, int fd)
+{
+	struct kept old = *item;
+
+	item->fd = fd;
+	notify_store(item);
+	notify_unstore(&old);
+	close(old.fd);
+}
+
 int kept_put(struct kept_table *table, enum kept_kind kind, uint64_t id, int fd)
 {
 	struct kept *item = find(table, kind, id);
 
 	if (item) {
-		close(item->fd);
-		item->fd = fd;
+		replace(item, fd);
 		return 0;
 	}
-	if (table->n_items == table->n_items_max && grow(table) != 0) {
+	item = append(table, &(struct kept){.kind = kind, .id = id, .fd = fd});
+	if (!item) {
 		close(fd);
 		return -ENOMEM;
 	}
-	table->items[table->n_items++] = (struct kept){.kind = kind, .id = id, .fd = fd};
+	notify_store(item);
 	return 0;
+}
+
+void kept_adopt(struct kept_table *table, const struct kept *kept)
+{
+	struct kept *item = find(table, kept->kind, kept->id);
+	struct kept lost = *kept;
+
+	if (item && item->number < kept->number) {
+		lost = *item;
+		*item = *kept;
+	} else if (!item && append(table, kept)) {
+		return;
+	}
+	notify_unstore(&lost);
+	close(lost.fd);
 }
 
 void kept_drop(struct kept_table *table, enum kept_kind kind, uint64_t id)
@@ -48,6 +85,7 @@ void kept_drop(struct kept_table *table, enum kept_kind kind, uint64_t id)
 
 	if (!item)
 		return;
+	notify_unstore(item);
 	close(item->fd);
 	*item = table->items[--table->n_items];
 }

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/packet.h"
 #include "tests/support/runner.h"
 #include "tests/support/tmpdir.h"
 #include "tests/support/wait.h"
@@ -346,6 +347,158 @@ static void test_hangup_and_interrupts_are_taken_by_the_keeper_alone(void **stat
 	echo_fini(&daemon);
 }
 
+/* ---- under a service manager ------------------------------------------------------------- */
+
+/* The manager's end: a datagram socket, and what is in the descriptor store. */
+struct manager {
+	int sock;
+	char names[64][64];
+	int fds[64];
+	int n;
+	bool ready;
+};
+
+#ifdef HAVE_SYSTEMD
+static void manager_open(struct manager *manager, const char *folder)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	*manager = (struct manager){.sock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/notify", folder);
+	assert_int_equal(bind(manager->sock, (struct sockaddr *)&address, sizeof(address)), 0);
+	setenv("NOTIFY_SOCKET", address.sun_path, 1);
+}
+
+static void manager_take(struct manager *manager, const char *text, int fd)
+{
+	const char *name = strstr(text, "FDNAME=");
+
+	if (strstr(text, "READY=1"))
+		manager->ready = true;
+	if (!name)
+		return;
+	if (strstr(text, "FDSTOREREMOVE=1")) {
+		for (int i = 0; i < manager->n; i++) {
+			if (strcmp(manager->names[i], name + 7) != 0)
+				continue;
+			close(manager->fds[i]);
+			manager->n--;
+			manager->fds[i] = manager->fds[manager->n];
+			memcpy(manager->names[i], manager->names[manager->n], 64);
+		}
+	} else if (strstr(text, "FDSTORE=1")) {
+		assert_true(fd >= 0);
+		snprintf(manager->names[manager->n], 64, "%s", name + 7);
+		manager->fds[manager->n++] = fd;
+	}
+}
+
+static void manager_read(struct manager *manager)
+{
+	char text[512];
+	int fd;
+	size_t n_fds = 1;
+	ssize_t n;
+
+	while ((n = packet_recv(manager->sock, text, sizeof(text) - 1, &fd, &n_fds)) > 0) {
+		text[n] = '\0';
+		manager_take(manager, text, n_fds > 0 ? fd : -1);
+		n_fds = 1;
+	}
+}
+
+/* In the process that will be the keeper: the store's descriptors from 3 on. */
+static void hand_back(const struct manager *manager)
+{
+	char names[4096] = "";
+	char number[16];
+	int fds[64];
+
+	for (int i = 0; i < manager->n; i++) {
+		fds[i] = fcntl(manager->fds[i], F_DUPFD, 200);
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+			 i ? ":" : "", manager->names[i]);
+	}
+	for (int i = 0; i < manager->n; i++)
+		dup2(fds[i], 3 + i);
+	snprintf(number, sizeof(number), "%d", manager->n);
+	setenv("LISTEN_FDS", number, 1);
+	setenv("LISTEN_FDNAMES", names, 1);
+	snprintf(number, sizeof(number), "%d", getpid());
+	setenv("LISTEN_PID", number, 1);
+}
+
+static void run_handed_back(struct echo_daemon *daemon, const struct manager *manager)
+{
+	const struct keeper_options options = {
+		.settings = &daemon->settings,
+		.core = core_main,
+		.front = front_main,
+		.ready_fd = -1,
+	};
+
+	hand_back(manager);
+	_exit(keeper_run(&options));
+}
+
+static bool manager_is_ready(void *arg)
+{
+	manager_read(arg);
+	return ((struct manager *)arg)->ready;
+}
+
+static void test_the_descriptor_store_outlives_the_keeper(void **state)
+{
+	struct manager manager;
+	struct echo_daemon daemon;
+	struct echo_who who;
+	int status;
+
+	(void)state;
+	echo_init(&daemon);
+	manager_open(&manager, daemon.root);
+	echo_fork(&daemon);
+	echo_wait_ready(&daemon);
+	assert_string_equal(echo_ask(&daemon, "keep 1 a"), "0");
+	assert_string_equal(echo_ask(&daemon, "keep 2 b"), "0");
+	assert_string_equal(echo_ask(&daemon, "keep 3 c"), "0");
+	assert_string_equal(echo_ask(&daemon, "keep 1 A"), "0");
+	assert_string_equal(echo_ask(&daemon, "drop 2"), "0");
+	kill(daemon.keeper, SIGKILL);
+	assert_int_equal(kt_wait_child(daemon.keeper, 20000, &status), 0);
+	nn_close(daemon.client); /* before the next fork */
+	manager_read(&manager);
+	assert_true(manager.ready);
+	assert_int_equal(manager.n, 2);
+	manager.ready = false;
+
+	daemon.keeper = fork();
+	if (daemon.keeper == 0)
+		run_handed_back(&daemon, &manager);
+	assert_true(kt_wait_until(manager_is_ready, &manager, 20000));
+	daemon.client = echo_connect(&daemon);
+	who = echo_ask_who(&daemon);
+	assert_int_equal(who.n_kept, 2);
+	assert_true(who.life > 2); /* no life of the first keeper */
+	assert_string_equal(echo_ask(&daemon, "kept 1"), "A");
+	assert_string_equal(echo_ask(&daemon, "kept 2"), "none");
+	assert_string_equal(echo_ask(&daemon, "kept 3"), "c");
+	assert_string_equal(echo_ask(&daemon, "drop 3"), "0");
+	manager_read(&manager);
+	assert_int_equal(manager.n, 1);
+	unsetenv("NOTIFY_SOCKET");
+	close(manager.fds[0]);
+	close(manager.sock);
+	stop_and_fini(&daemon);
+}
+#else
+static void test_the_descriptor_store_outlives_the_keeper(void **state)
+{
+	(void)state;
+	kt_skip("built without libsystemd");
+}
+#endif
+
 static const struct CMUnitTest tests[] = {
 	KT_TEST("it serves, and ends in order", test_it_serves_and_ends_in_order),
 	KT_TEST("ready is said only when the core serves",
@@ -366,6 +519,8 @@ static const struct CMUnitTest tests[] = {
 		test_a_second_daemon_is_refused_and_harms_nothing),
 	KT_TEST("core and front end with the keeper, and a new one takes over",
 		test_core_and_front_end_with_the_keeper_and_a_new_one_takes_over),
+	KT_TEST("the descriptor store outlives the keeper",
+		test_the_descriptor_store_outlives_the_keeper),
 	KT_TEST("hangup and interrupts are taken by the keeper alone",
 		test_hangup_and_interrupts_are_taken_by_the_keeper_alone),
 };
