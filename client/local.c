@@ -124,7 +124,8 @@ static void reset(struct kvc_seq *fork, struct kvc_seq *parent)
 	if (fork->base_id)
 		session_base_ref(fork->writer->session, fork->base_id);
 	atomic_store_explicit(&fork->shm->base_id, fork->base_id, memory_order_relaxed);
-	atomic_store_explicit(&fork->shm->parent_id, parent->seq_id ? parent->seq_id : parent->place,
+	atomic_store_explicit(&fork->shm->parent_id,
+			      parent->seq_id ? parent->seq_id : KV_PARENT_PLACE | parent->place,
 			      memory_order_relaxed);
 }
 

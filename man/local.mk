@@ -3,3 +3,11 @@
 # Each is also in EXTRA_DIST.
 man_MANS += man/kvcached.8 man/kvcached.conf.5
 EXTRA_DIST += man/kvcached.8 man/kvcached.conf.5
+
+man_MANS += \
+	man/kvcache-protocol.7 \
+	man/kvcache-security.7 \
+	man/kvcache-shm.7 \
+	man/kvcachectl.1 \
+	man/libkvcache.3
+EXTRA_DIST += $(man_MANS)

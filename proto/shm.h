@@ -141,6 +141,9 @@ static inline uint64_t kv_ref_freeze(uint64_t ref)
 	return ref >> (KV_REF_BLOCK_BITS + KV_REF_ARENA_BITS);
 }
 
+/* The parent is a local fork or snapshot: the number is that of its place in the session. */
+#define KV_PARENT_PLACE (UINT64_C(1) << 63)
+
 /*
  * A place for one sequence or opened snapshot. Everything up to the freeze marks is written by
  * the core before the place is given out and does not change while it is in use; the library
@@ -153,7 +156,8 @@ struct kv_shm_place {
 	uint64_t seq_id;       /* the core's id; 0 while spare and for local forks */
 	_Atomic uint64_t base_id; /* snapshot whose blocks it uses, 0: none. The owning session
 				     stores it for local forks, core loads when it copies a table */
-	_Atomic uint64_t parent_id; /* lineage of local forks: seq_id or place of the parent */
+	_Atomic uint64_t parent_id; /* lineage of local forks: seq_id of the parent, or its place
+				       with KV_PARENT_PLACE */
 	uint64_t max_tokens;
 	uint64_t table_off[KV_GROUPS_MAX]; /* of struct kv_shm_entry [2][n_entries] */
 	uint32_t n_entries[KV_GROUPS_MAX];

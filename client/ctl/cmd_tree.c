@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/ctl/object.h"
+#include "proto/shm.h"
 
 #define DEPTH_MAX 64
 
@@ -26,11 +27,22 @@ struct tree {
 	size_t n_nodes;
 };
 
+/* The local fork or snapshot in a place of the child's session. */
+static bool is_local_parent(const struct node *node, uint64_t id, const Kv__Wire__Object *child)
+{
+	return id & KV_PARENT_PLACE && node->object && node->object->local &&
+	       node->object->session == child->session &&
+	       node->object->place == (id & ~KV_PARENT_PLACE);
+}
+
 static struct node *node_find(const struct tree *tree, uint64_t id, const Kv__Wire__Object *child)
 {
-	for (size_t i = 0; id && i < tree->n_nodes; i++)
-		if (tree->nodes[i].id == id && tree->nodes[i].object != child)
-			return &tree->nodes[i];
+	for (size_t i = 0; id && i < tree->n_nodes; i++) {
+		struct node *node = &tree->nodes[i];
+
+		if (node->object != child && (node->id == id || is_local_parent(node, id, child)))
+			return node;
+	}
 	return NULL;
 }
 
@@ -54,7 +66,7 @@ static void tree_build(struct tree *tree, const struct object_list *list)
 	for (size_t i = 0; i < list->n_objects; i++) {
 		uint64_t parent = list->objects[i]->parent_id;
 
-		if (parent && !node_find(tree, parent, list->objects[i]) &&
+		if (parent && !(parent & KV_PARENT_PLACE) && !node_find(tree, parent, list->objects[i]) &&
 		    children_of_gone(list, parent) > 1)
 			tree->nodes[tree->n_nodes++].id = parent;
 		tree->nodes[i].parent = node_find(tree, parent, list->objects[i]);

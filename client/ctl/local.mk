@@ -22,3 +22,16 @@ libkvctl_la_SOURCES = \
 	client/ctl/table.c client/ctl/table.h \
 	client/ctl/units.c client/ctl/units.h
 libkvctl_la_LIBADD = libkvproto.la $(JANSSON_LIBS)
+
+bin_PROGRAMS += kvcachectl
+kvcachectl_SOURCES = client/ctl/main.c client/ctl/library.c
+kvcachectl_LDADD = libkvctl.la libkvclient.la
+
+bashcompletiondir = $(datadir)/bash-completion/completions
+install-data-local:
+	$(MKDIR_P) '$(DESTDIR)$(bashcompletiondir)'
+	$(INSTALL_DATA) $(srcdir)/client/ctl/kvcachectl.bash \
+		'$(DESTDIR)$(bashcompletiondir)/kvcachectl'
+uninstall-local:
+	rm -f '$(DESTDIR)$(bashcompletiondir)/kvcachectl'
+EXTRA_DIST += client/ctl/kvcachectl.bash

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/shm.h"
+
 enum { SEQUENCE = 1, SNAPSHOT = 2 };
 enum { LIVE = 1, PARKED = 2 };
 
@@ -129,8 +131,10 @@ json_t *object_hex(const ProtobufCBinaryData *bytes)
 
 json_t *object_json(const Kv__Wire__Object *o)
 {
+	bool parent_local = o->parent_id & KV_PARENT_PLACE;
+
 	return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-			 " s:o, s:I, s:b, s:I, s:I, s:I, s:I}",
+			 " s:o, s:o, s:I, s:b, s:I, s:I, s:I, s:I}",
 			 "id", (json_int_t)o->id, "kind",
 			 o->kind == SNAPSHOT ? "snapshot" : "sequence", "state", object_state(o),
 			 "name", o->name && o->name[0] ? json_string(units_clean(o->name).s) : json_null(),
@@ -138,8 +142,12 @@ json_t *object_json(const Kv__Wire__Object *o)
 			 (json_int_t)o->length_tokens, "update", (json_int_t)o->update, "n_bytes",
 			 (json_int_t)o->n_bytes, "n_shared_bytes", (json_int_t)o->n_shared_bytes,
 			 "uid", (json_int_t)o->uid, "session", (json_int_t)o->session, "parent_id",
-			 (json_int_t)o->parent_id, "parent_update", (json_int_t)o->parent_update,
-			 "created_unix_ns", (json_int_t)o->created_unix_ns, "digest",
+			 (json_int_t)(parent_local ? 0 : o->parent_id), "parent_update",
+			 (json_int_t)o->parent_update, "created_unix_ns",
+			 (json_int_t)o->created_unix_ns, "parent_place",
+			 parent_local ? json_integer((json_int_t)(o->parent_id & ~KV_PARENT_PLACE)) :
+					json_null(),
+			 "digest",
 			 object_hex(&o->digest), "n_users", (json_int_t)o->n_users, "local",
 			 (int)(o->local != 0), "place", (json_int_t)o->place, "n_marks",
 			 (json_int_t)o->n_marks, "freeze_count", (json_int_t)o->freeze_count, "n_runs",

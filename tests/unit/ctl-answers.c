@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "proto/limits.h"
+#include "proto/shm.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -26,6 +27,7 @@ static const struct row rows[] = {
 	{ 3, 1, 1, 0, 0, "chat/alice", 1812, 8 * MIB, 6 * MIB, 7, 2, 25, 290 },
 	{ 4, 1, 2, 0, 0, "chat/bob", 1600, 7 * MIB, 7 * MIB, 0, 2, 25, 7600 },
 	{ 0, 1, 1, 1, 9, "", 1820, 8 * MIB, 7 * MIB + 768 * 1024, 7, 3, 212, 0 },
+	{ 0, 2, 3, 1, 10, "", 1820, 8 * MIB, 8 * MIB, 7, KV_PARENT_PLACE | 9, 2, 0 },
 	{ 5, 2, 3, 0, 0, "chat/alice.before-the-long-tool-call/with-a-name-that-no-column-holds",
 	  1700, 7 * MIB, 7 * MIB, 0, 3, 100, 100 },
 	{ 9, 2, 3, 0, 0, "old/left", 64, 256 * 1024, 0, 0, 8, 3, 200000 },
