@@ -27,20 +27,17 @@ void ctl_print_json(struct ctl *ctl, json_t *value)
 static int exit_code(int status)
 {
 	switch (status) {
-	case KV_OK:
-		return CTL_OK;
-	case KV_EDAEMON:
-		return CTL_NO_DAEMON;
-	case KV_ECORRUPT:
-		return CTL_CORRUPT;
-	default:
-		return CTL_FAILED;
+	case KV_OK: return CTL_OK;
+	case KV_EDAEMON: return CTL_NO_DAEMON;
+	case KV_ECORRUPT: return CTL_CORRUPT;
+	default: return CTL_FAILED;
 	}
 }
 
 int ctl_fail(struct ctl *ctl, const struct errbuf *err)
 {
-	struct units_line text = units_clean(err->text[0] ? err->text : kv_status_text(err->status));
+	struct units_line text =
+		units_clean(err->text[0] ? err->text : kv_status_text(err->status));
 
 	if (ctl->json)
 		ctl_print_json(ctl, json_pack("{s:{s:s, s:i, s:s}}", "error", "status",
@@ -60,7 +57,7 @@ int ctl_unexpected(struct ctl *ctl)
 
 int ctl_ask(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply, int *code)
 {
-	struct errbuf err = { KV_OK, "" };
+	struct errbuf err = {KV_OK, ""};
 
 	*reply = NULL;
 	if (ctl->call(ctl, request, reply, &err) == 0)

@@ -15,9 +15,9 @@ static void print_done(struct ctl *ctl, const struct ctl_args *args,
 		const char *source = args->words[2 * i], *name = args->words[2 * i + 1];
 
 		json_array_append_new(forks,
-				      json_pack("{s:s, s:s, s:I, s:I}", "source", source, "name", name,
-						"id", (json_int_t)place->seq_id, "length_tokens",
-						(json_int_t)place->length_tokens));
+				      json_pack("{s:s, s:s, s:I, s:I}", "source", source, "name",
+						name, "id", (json_int_t)place->seq_id,
+						"length_tokens", (json_int_t)place->length_tokens));
 		if (!ctl->json)
 			fprintf(ctl->out.stream, "%s: sequence @%" PRIu64 " from %s, %s tokens\n",
 				name, place->seq_id, source, units_count(place->length_tokens).s);

@@ -27,15 +27,15 @@ int cmd_rm(struct ctl *ctl, const struct ctl_args *args)
 	int code = CTL_OK;
 
 	for (int i = 0; i < args->n_words; i++) {
-		struct errbuf err = { KV_OK, "" };
+		struct errbuf err = {KV_OK, ""};
 		int one = remove_one(ctl, args->words[i], &err);
 
 		if (one == CTL_FAILED) {
 			fprintf(ctl->out.errors, "kvcachectl: %s\n", units_clean(err.text).s);
 			json_array_append_new(refused,
 					      json_pack("{s:s, s:s, s:s}", "name", args->words[i],
-							"status", kv_status_name(err.status), "text",
-							units_clean(err.text).s));
+							"status", kv_status_name(err.status),
+							"text", units_clean(err.text).s));
 		} else if (one == CTL_OK) {
 			json_array_append_new(removed, json_string(args->words[i]));
 			if (!ctl->json)
@@ -47,7 +47,8 @@ int cmd_rm(struct ctl *ctl, const struct ctl_args *args)
 			break;
 	}
 	if (ctl->json)
-		ctl_print_json(ctl, json_pack("{s:o, s:o}", "removed", removed, "refused", refused));
+		ctl_print_json(ctl,
+			       json_pack("{s:o, s:o}", "removed", removed, "refused", refused));
 	else {
 		json_decref(removed);
 		json_decref(refused);

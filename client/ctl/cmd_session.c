@@ -9,7 +9,7 @@
 static const struct {
 	const char *name;
 	enum colour colour;
-} states[] = { { "?", RED }, { "attached", GREEN }, { "away", YELLOW }, { "ended", DIM } };
+} states[] = {{"?", RED}, {"attached", GREEN}, {"away", YELLOW}, {"ended", DIM}};
 
 static size_t state_index(uint32_t state)
 {
@@ -136,8 +136,8 @@ int cmd_session_end(struct ctl *ctl, const struct ctl_args *args)
 	for (int i = 0; i < args->n_words && !code; i++) {
 		code = end_one(ctl, args->words[i], args);
 		if (!code)
-			json_array_append_new(
-				ended, json_integer((json_int_t)strtoull(args->words[i], NULL, 10)));
+			json_array_append_new(ended, json_integer((json_int_t)strtoull(
+							     args->words[i], NULL, 10)));
 	}
 	if (ctl->json && !code)
 		ctl_print_json(ctl, json_pack("{s:o}", "ended", ended));

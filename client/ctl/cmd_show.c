@@ -188,20 +188,21 @@ static json_t *layout_json(const Kv__Wire__Layout *l)
 	json_t *layers = json_array(), *tags = json_object();
 
 	for (size_t i = 0; i < l->n_layers; i++)
-		json_array_append_new(
-			layers, json_pack("{s:I, s:I, s:I, s:I}", "n_query_groups",
-					  (json_int_t)l->layers[i]->n_query_groups, "k_width",
-					  (json_int_t)l->layers[i]->k_width, "v_width",
-					  (json_int_t)l->layers[i]->v_width, "bound_slots",
-					  (json_int_t)l->layers[i]->bound_slots));
+		json_array_append_new(layers,
+				      json_pack("{s:I, s:I, s:I, s:I}", "n_query_groups",
+						(json_int_t)l->layers[i]->n_query_groups, "k_width",
+						(json_int_t)l->layers[i]->k_width, "v_width",
+						(json_int_t)l->layers[i]->v_width, "bound_slots",
+						(json_int_t)l->layers[i]->bound_slots));
 	for (size_t i = 0; i < l->n_tags; i++)
 		json_object_set_new(tags, units_clean(l->tags[i]->key).s,
 				    json_string(units_clean(l->tags[i]->value).s));
 	return json_pack("{s:o, s:o, s:s, s:s, s:s, s:I, s:I, s:o}", "fingerprint",
 			 object_hex(&l->fingerprint), "layers", layers, "dtype",
-			 kv_dtype_name(l->dtype), "k_format", kv_format_name(l->k_format), "v_format",
-			 kv_format_name(l->v_format), "block_tokens", (json_int_t)l->block_tokens,
-			 "opaque_bytes", (json_int_t)l->opaque_bytes, "tags", tags);
+			 kv_dtype_name(l->dtype), "k_format", kv_format_name(l->k_format),
+			 "v_format", kv_format_name(l->v_format), "block_tokens",
+			 (json_int_t)l->block_tokens, "opaque_bytes", (json_int_t)l->opaque_bytes,
+			 "tags", tags);
 }
 
 /* One object; its JSON goes to the end of `shown`. */

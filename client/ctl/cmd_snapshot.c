@@ -14,13 +14,13 @@ static void print_done(struct ctl *ctl, const struct ctl_args *args,
 		const char *source = args->words[2 * i], *name = args->words[2 * i + 1];
 
 		json_array_append_new(snapshots,
-				      json_pack("{s:s, s:s, s:I, s:I, s:I}", "source", source, "name",
-						name, "id", (json_int_t)done->id, "length_tokens",
-						(json_int_t)done->length_tokens, "update",
-						(json_int_t)done->update));
+				      json_pack("{s:s, s:s, s:I, s:I, s:I}", "source", source,
+						"name", name, "id", (json_int_t)done->id,
+						"length_tokens", (json_int_t)done->length_tokens,
+						"update", (json_int_t)done->update));
 		if (!ctl->json)
-			fprintf(ctl->out.stream, "%s: snapshot @%" PRIu64 " of %s, %s tokens\n", name,
-				done->id, source, units_count(done->length_tokens).s);
+			fprintf(ctl->out.stream, "%s: snapshot @%" PRIu64 " of %s, %s tokens\n",
+				name, done->id, source, units_count(done->length_tokens).s);
 	}
 	if (ctl->json)
 		ctl_print_json(ctl, json_pack("{s:o}", "snapshots", snapshots));

@@ -21,8 +21,10 @@ static void print_bar(const struct ctl *ctl, const struct gauge *gauges, size_t 
 
 	fputs("            [", ctl->out.stream);
 	for (size_t i = 0; i < n; i++) {
-		unsigned width = total ? (unsigned)((double)gauges[i].n_bytes / (double)total *
-						    BAR_COLUMNS + 0.5) : 0;
+		unsigned width =
+			total ? (unsigned)((double)gauges[i].n_bytes / (double)total * BAR_COLUMNS +
+					   0.5) :
+				0;
 
 		if (width == 0 && gauges[i].n_bytes > 0)
 			width = 1;
@@ -40,11 +42,11 @@ static void print_bar(const struct ctl *ctl, const struct gauge *gauges, size_t 
 static void print_pool(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 {
 	const struct gauge gauges[] = {
-		{ "live", s->pool_live_bytes, GREEN, '#', "in sequences and snapshots" },
-		{ "reserved", s->pool_reserved_bytes, CYAN, '+', "set aside for writers" },
-		{ "cached", s->pool_cached_bytes, DIM, '-', "in arenas, unused" },
-		{ "quarantined", s->pool_quarantined_bytes, YELLOW, '!',
-		  "waits for a process to end" },
+		{"live", s->pool_live_bytes, GREEN, '#', "in sequences and snapshots"},
+		{"reserved", s->pool_reserved_bytes, CYAN, '+', "set aside for writers"},
+		{"cached", s->pool_cached_bytes, DIM, '-', "in arenas, unused"},
+		{"quarantined", s->pool_quarantined_bytes, YELLOW, '!',
+		 "waits for a process to end"},
 	};
 	size_t n = sizeof(gauges) / sizeof(gauges[0]);
 	struct table *table = table_new();
@@ -119,21 +121,19 @@ static json_t *status_json(const Kv__Wire__StatusResult *s)
 				 (json_int_t)s->pool_quarantined_bytes, "free_bytes",
 				 (json_int_t)s->pool_free_bytes);
 
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:s, s:s}",
-			 "version", units_clean(s->version).s, "runtime_dir",
-			 units_clean(s->runtime_dir).s, "uptime_ms", (json_int_t)s->uptime_ms,
-			 "core_pid", (json_int_t)s->core_pid, "n_core_restarts",
-			 (json_int_t)s->n_core_restarts, "pool", pool, "n_sessions",
-			 (json_int_t)s->n_sessions, "n_sequences", (json_int_t)s->n_sequences,
-			 "n_snapshots", (json_int_t)s->n_snapshots, "n_layouts",
-			 (json_int_t)s->n_layouts, "n_arenas", (json_int_t)s->n_arenas,
-			 "n_requests", (json_int_t)s->n_requests, "quota_bytes",
-			 (json_int_t)s->quota_bytes, "used_bytes", (json_int_t)s->used_bytes,
-			 "n_copied_bytes", (json_int_t)s->n_copied_bytes, "control_bytes",
-			 (json_int_t)s->control_bytes, "catalogue_bytes",
-			 (json_int_t)s->catalogue_bytes, "huge", units_clean(s->huge).s, "mlock",
-			 units_clean(s->mlock).s);
+	return json_pack(
+		"{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+		" s:I, s:I, s:I, s:s, s:s}",
+		"version", units_clean(s->version).s, "runtime_dir", units_clean(s->runtime_dir).s,
+		"uptime_ms", (json_int_t)s->uptime_ms, "core_pid", (json_int_t)s->core_pid,
+		"n_core_restarts", (json_int_t)s->n_core_restarts, "pool", pool, "n_sessions",
+		(json_int_t)s->n_sessions, "n_sequences", (json_int_t)s->n_sequences, "n_snapshots",
+		(json_int_t)s->n_snapshots, "n_layouts", (json_int_t)s->n_layouts, "n_arenas",
+		(json_int_t)s->n_arenas, "n_requests", (json_int_t)s->n_requests, "quota_bytes",
+		(json_int_t)s->quota_bytes, "used_bytes", (json_int_t)s->used_bytes,
+		"n_copied_bytes", (json_int_t)s->n_copied_bytes, "control_bytes",
+		(json_int_t)s->control_bytes, "catalogue_bytes", (json_int_t)s->catalogue_bytes,
+		"huge", units_clean(s->huge).s, "mlock", units_clean(s->mlock).s);
 }
 
 int cmd_status(struct ctl *ctl, const struct ctl_args *args)

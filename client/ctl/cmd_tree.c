@@ -66,7 +66,8 @@ static void tree_build(struct tree *tree, const struct object_list *list)
 	for (size_t i = 0; i < list->n_objects; i++) {
 		uint64_t parent = list->objects[i]->parent_id;
 
-		if (parent && !(parent & KV_PARENT_PLACE) && !node_find(tree, parent, list->objects[i]) &&
+		if (parent && !(parent & KV_PARENT_PLACE) &&
+		    !node_find(tree, parent, list->objects[i]) &&
 		    children_of_gone(list, parent) > 1)
 			tree->nodes[tree->n_nodes++].id = parent;
 		tree->nodes[i].parent = node_find(tree, parent, list->objects[i]);
@@ -88,8 +89,9 @@ static void draw_row(struct tree *tree, const struct node *node, const char *pre
 	table_cell(tree->table, object_colour(o), "%s", object_state(o));
 	table_cell(tree->table, PLAIN, "%s", units_count(o->length_tokens).s);
 	table_cell(tree->table, PLAIN, "%s", units_bytes(o->n_bytes).s);
-	table_cell(tree->table, PLAIN, "%s",
-		   units_bytes(o->n_bytes > o->n_shared_bytes ? o->n_bytes - o->n_shared_bytes : 0).s);
+	table_cell(
+		tree->table, PLAIN, "%s",
+		units_bytes(o->n_bytes > o->n_shared_bytes ? o->n_bytes - o->n_shared_bytes : 0).s);
 	table_cell(tree->table, PLAIN, "%s", object_age(tree->ctl, o).s);
 }
 
@@ -134,9 +136,9 @@ static void draw(struct tree *tree, struct node *node, const char *stem, const c
 static json_t *node_json(struct tree *tree, struct node *node, unsigned depth)
 {
 	json_t *children = json_array();
-	json_t *value = node->object ? object_json(node->object) :
-				       json_pack("{s:I, s:s}", "id", (json_int_t)node->id, "state",
-						 "gone");
+	json_t *value =
+		node->object ? object_json(node->object) :
+			       json_pack("{s:I, s:s}", "id", (json_int_t)node->id, "state", "gone");
 
 	node->drawn = true;
 	for (size_t i = 0; i < tree->n_nodes && depth < DEPTH_MAX; i++)
@@ -186,29 +188,26 @@ static const struct node *node_named(const struct tree *tree, const Kv__Wire__Ta
 	return NULL;
 }
 
-int cmd_tree(struct ctl *ctl, const struct ctl_args *args)
+int tree_show(struct ctl *ctl, const Kv__Wire__Target *target, json_t **json, int *code)
 {
-	struct tree tree = { .ctl = ctl };
+	struct tree tree = {.ctl = ctl};
 	const struct node *only = NULL;
 	struct object_list list;
-	Kv__Wire__Target target;
-	int code = CTL_OK;
 
-	if (args->n_words && ctl_target(ctl, args->words[0], &target))
-		return CTL_USAGE;
-	if (object_list_get(ctl, "", &list, &code))
-		return code;
+	if (object_list_get(ctl, "", &list, code))
+		return -1;
 	tree_build(&tree, &list);
-	if (args->n_words && !(only = node_named(&tree, &target))) {
+	*code = CTL_OK;
+	if (target && !(only = node_named(&tree, target))) {
 		struct errbuf err;
 
-		errbuf_set(&err, KV_ENOTFOUND, "%s: not found", args->words[0]);
-		code = ctl_fail(ctl, &err);
-	} else if (ctl->json) {
-		json_t *roots = json_array();
-
-		each_root(&tree, only, roots);
-		ctl_print_json(ctl, json_pack("{s:o}", "tree", roots));
+		errbuf_set(&err, KV_ENOTFOUND,
+			   "the object that the tree should begin with is not "
+			   "there");
+		*code = ctl_fail(ctl, &err);
+	} else if (json) {
+		*json = json_array();
+		each_root(&tree, only, *json);
 	} else if (tree.n_nodes == 0) {
 		fputs("nothing there\n", ctl->out.stream);
 	} else {
@@ -219,5 +218,20 @@ int cmd_tree(struct ctl *ctl, const struct ctl_args *args)
 	}
 	free(tree.nodes);
 	object_list_fini(&list);
+	return *code == CTL_OK ? 0 : -1;
+}
+
+int cmd_tree(struct ctl *ctl, const struct ctl_args *args)
+{
+	Kv__Wire__Target target;
+	json_t *roots = NULL;
+	int code = CTL_OK;
+
+	if (args->n_words && ctl_target(ctl, args->words[0], &target))
+		return CTL_USAGE;
+	if (tree_show(ctl, args->n_words ? &target : NULL, ctl->json ? &roots : NULL, &code))
+		return code;
+	if (ctl->json)
+		ctl_print_json(ctl, json_pack("{s:o}", "tree", roots));
 	return code;
 }

@@ -13,9 +13,9 @@
 
 #include "client/ctl/object.h"
 
-#define BAR_COLUMNS 40
+#define BAR_COLUMNS   40
 #define POLL_FIRST_MS 2
-#define POLL_LAST_MS 100
+#define POLL_LAST_MS  100
 
 enum { JOB_RUNNING = 1, JOB_DONE = 2, JOB_FAILED = 3, JOB_CANCELLED = 4 };
 
@@ -29,8 +29,8 @@ static void on_signal(int number)
 static void progress_draw(const struct ctl *ctl, const char *label, const Kv__Wire__JobResult *job)
 {
 	uint64_t total = job->n_total_bytes;
-	unsigned filled = total ? (unsigned)((double)job->n_done_bytes / (double)total *
-					     BAR_COLUMNS) : 0;
+	unsigned filled =
+		total ? (unsigned)((double)job->n_done_bytes / (double)total * BAR_COLUMNS) : 0;
 
 	if (!ctl->out.progress)
 		return;
@@ -81,8 +81,8 @@ static Kv__Wire__Reply *job_get(struct ctl *ctl, uint64_t job_id, bool cancel, s
 
 	get.job_id = job_id;
 	stop.job_id = job_id;
-	request.command_case = cancel ? KV__WIRE__REQUEST__COMMAND_JOB_CANCEL :
-					KV__WIRE__REQUEST__COMMAND_JOB_GET;
+	request.command_case =
+		cancel ? KV__WIRE__REQUEST__COMMAND_JOB_CANCEL : KV__WIRE__REQUEST__COMMAND_JOB_GET;
 	if (cancel)
 		request.job_cancel = &stop;
 	else
@@ -98,7 +98,7 @@ static Kv__Wire__Reply *job_follow(struct ctl *ctl, const char *label, Kv__Wire_
 
 	while (reply && reply->job->state == JOB_RUNNING) {
 		uint64_t job_id = reply->job->job_id;
-		struct timespec pause = { 0, poll_ms * 1000000 };
+		struct timespec pause = {0, poll_ms * 1000000};
 
 		progress_draw(ctl, label, reply->job);
 		ctl_free_reply(reply);
@@ -120,12 +120,12 @@ static json_t *job_json(const char *label, const Kv__Wire__JobResult *job)
 	json_t *bad = json_array();
 
 	for (size_t i = 0; i < job->n_bad; i++)
-		json_array_append_new(
-			bad, json_pack("{s:I, s:I, s:I, s:I}", "group",
-				       (json_int_t)job->bad[i]->group, "index",
-				       (json_int_t)job->bad[i]->index, "first_token",
-				       (json_int_t)job->bad[i]->first_token, "n_tokens",
-				       (json_int_t)job->bad[i]->n_tokens));
+		json_array_append_new(bad,
+				      json_pack("{s:I, s:I, s:I, s:I}", "group",
+						(json_int_t)job->bad[i]->group, "index",
+						(json_int_t)job->bad[i]->index, "first_token",
+						(json_int_t)job->bad[i]->first_token, "n_tokens",
+						(json_int_t)job->bad[i]->n_tokens));
 	return json_pack("{s:s, s:b, s:o, s:I, s:I, s:I, s:I, s:o}", "name", label, "intact",
 			 job->n_bad_blocks == 0, "digest", object_hex(&job->digest), "n_bytes",
 			 (json_int_t)job->n_total_bytes, "n_blocks", (json_int_t)job->n_blocks,
@@ -161,16 +161,16 @@ static void print_text(const struct ctl *ctl, const char *label, const Kv__Wire_
 		units_bytes(job->n_total_bytes).s, units_count(job->n_blocks).s,
 		units_count(job->n_known).s);
 	if (job->n_bad_blocks)
-		fprintf(ctl->out.stream, ", %s%s not what it was%s",
-			out_colour(&ctl->out, colour), units_count(job->n_bad_blocks).s,
-			out_plain(&ctl->out, colour));
+		fprintf(ctl->out.stream, ", %s%s not what it was%s", out_colour(&ctl->out, colour),
+			units_count(job->n_bad_blocks).s, out_plain(&ctl->out, colour));
 	fprintf(ctl->out.stream, "\n    digest %s\n", hex[0] ? hex : "-");
 	print_bad(ctl, job);
 }
 
-static int verify_one(struct ctl *ctl, Kv__Wire__Target *target, const char *label, json_t *verified)
+static int verify_one(struct ctl *ctl, Kv__Wire__Target *target, const char *label,
+		      json_t *verified)
 {
-	struct errbuf err = { KV_OK, "" };
+	struct errbuf err = {KV_OK, ""};
 	Kv__Wire__Reply *reply = job_follow(ctl, label, job_start(ctl, target, &err), &err);
 	const Kv__Wire__JobResult *job;
 	int code = CTL_OK;
@@ -244,7 +244,7 @@ static int verify_all(struct ctl *ctl, json_t *verified)
 
 int cmd_verify(struct ctl *ctl, const struct ctl_args *args)
 {
-	struct sigaction act = { .sa_handler = on_signal }, before;
+	struct sigaction act = {.sa_handler = on_signal}, before;
 	bool all = ctl_option(args, "all") != NULL;
 	json_t *verified;
 	int code;

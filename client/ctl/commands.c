@@ -13,60 +13,72 @@
 	}
 
 static const struct ctl_option ls_options[] = {
-	{ "names", NULL, "print names only, one a line", CTL_NOTHING }, END
-};
+	{"names", NULL, "print names only, one a line", CTL_NOTHING}, END};
 static const struct ctl_option snapshot_options[] = {
-	{ "replace", NULL, "replace what has the name already", CTL_NOTHING }, END
-};
+	{"replace", NULL, "replace what has the name already", CTL_NOTHING}, END};
 static const struct ctl_option fork_options[] = {
-	{ "max-tokens", "N", "most tokens the new sequence can hold", CTL_NOTHING }, END
-};
+	{"max-tokens", "N", "most tokens the new sequence can hold", CTL_NOTHING}, END};
 static const struct ctl_option rollback_options[] = {
-	{ "keep", "N", "keep the first N tokens", CTL_NOTHING },
-	{ "remove", "N", "remove the last N tokens", CTL_NOTHING },
-	END
-};
+	{"keep", "N", "keep the first N tokens", CTL_NOTHING},
+	{"remove", "N", "remove the last N tokens", CTL_NOTHING},
+	END};
 static const struct ctl_option verify_options[] = {
-	{ "all", NULL, "every snapshot, and every sequence without a writer", CTL_NOTHING }, END
-};
+	{"all", NULL, "every snapshot, and every sequence without a writer", CTL_NOTHING}, END};
+
+static const struct ctl_option demo_options[] = {
+	{"model", "FILE", "weights (kjv-3m.safetensors)", CTL_FILES},
+	{"tokenizer", "FILE", "merges of the tokenizer (tokenizer.txt)", CTL_FILES},
+	{"prompt", "FILE", "text of the prompt (prompt.txt)", CTL_FILES},
+	{"tokens", "N", "tokens that each process samples (200)", CTL_NOTHING},
+	{"keep", NULL, "leave prompt, forks and private daemon there", CTL_NOTHING},
+	{"flip-bit", "TOKEN", "testing aid: damage this token; the demo must fail", CTL_NOTHING},
+	END};
+static const struct ctl_option bench_options[] = {
+	{"rounds", "N", "repetitions of each (1000)", CTL_NOTHING}, END};
 
 const struct ctl_command ctl_commands[] = {
-	{ "status", "", "Show the daemon, its memory and what it holds", "", NULL, 0, 0,
-	  CTL_NOTHING, cmd_status },
-	{ "ls", "[PREFIX]", "List sequences, snapshots and local forks",
-	  "SHARED is the part of SIZE that lies in blocks which something else uses too.\n"
-	  "PREFIX lists only objects whose names begin so.",
-	  ls_options, 0, 1, CTL_NAMES, cmd_ls },
-	{ "show", "OBJECT...", "Show everything about objects",
-	  "OBJECT is a name, or @N for the object with number N (see ls).", NULL, 1, MANY,
-	  CTL_NAMES, cmd_show },
-	{ "tree", "[OBJECT]", "Draw who was forked from whom",
-	  "OWN is memory that nothing else uses. With OBJECT, only it and what came from it.", NULL,
-	  0, 1, CTL_NAMES, cmd_tree },
-	{ "snapshot", "OBJECT NAME [OBJECT NAME]...", "Take named snapshots, all or none",
-	  "Writers that are at work go on; no data is copied.", snapshot_options, 2, 2 * MANY,
-	  CTL_NAMES, cmd_snapshot },
-	{ "fork", "OBJECT NAME [OBJECT NAME]...", "Make new sequences that share blocks",
-	  "The new sequence has no writer: a process takes it over (kvc_takeover).", fork_options,
-	  2, 2 * MANY, CTL_NAMES, cmd_fork },
-	{ "rollback", "OBJECT...", "Take sequences back to a shorter length, all or none",
-	  "One of --keep and --remove is needed. A writer that is at work is told by its\n"
-	  "next commit (KVC_EMOVED).",
-	  rollback_options, 1, MANY, CTL_NAMES, cmd_rollback },
-	{ "rm", "OBJECT...", "Remove snapshots, and sequences without a writer",
-	  "Forks and open handles keep the blocks that they use. One after the other: what\n"
-	  "cannot be removed is named, the rest goes.",
-	  NULL, 1, MANY, CTL_NAMES, cmd_rm },
-	{ "verify", "[OBJECT]...", "Read stored bytes and compare their digests",
-	  "Blocks whose digest is not known yet are learnt: they can be compared the next\n"
-	  "time. Exit code 4 if a block is not what it was.",
-	  verify_options, 0, MANY, CTL_NAMES, cmd_verify },
-	{ "session ls", "", "List attached processes", "", NULL, 0, 0, CTL_NOTHING,
-	  cmd_session_ls },
-	{ "session end", "SESSION...", "End sessions, with all that they hold unnamed",
-	  "The memory that the process could write is free once the process has gone.", NULL, 1,
-	  MANY, CTL_NOTHING, cmd_session_end },
-	{ "completion", "", "Print the bash completion", "", NULL, 0, 0, CTL_NOTHING,
-	  cmd_completion },
-	{ NULL, NULL, NULL, NULL, NULL, 0, 0, CTL_NOTHING, NULL }
-};
+	{"status", "", "Show the daemon, its memory and what it holds", "", NULL, 0, 0, CTL_NOTHING,
+	 cmd_status},
+	{"ls", "[PREFIX]", "List sequences, snapshots and local forks",
+	 "SHARED is the part of SIZE that lies in blocks which something else uses too.\n"
+	 "PREFIX lists only objects whose names begin so.",
+	 ls_options, 0, 1, CTL_NAMES, cmd_ls},
+	{"show", "OBJECT...", "Show everything about objects",
+	 "OBJECT is a name, or @N for the object with number N (see ls).", NULL, 1, MANY, CTL_NAMES,
+	 cmd_show},
+	{"tree", "[OBJECT]", "Draw who was forked from whom",
+	 "OWN is memory that nothing else uses. With OBJECT, only it and what came\n"
+	 "from it.",
+	 NULL, 0, 1, CTL_NAMES, cmd_tree},
+	{"snapshot", "OBJECT NAME [OBJECT NAME]...", "Take named snapshots, all or none",
+	 "Writers that are at work go on; no data is copied.", snapshot_options, 2, 2 * MANY,
+	 CTL_NAMES, cmd_snapshot},
+	{"fork", "OBJECT NAME [OBJECT NAME]...", "Make new sequences that share blocks",
+	 "The new sequence has no writer: a process takes it over (kvc_takeover).", fork_options, 2,
+	 2 * MANY, CTL_NAMES, cmd_fork},
+	{"rollback", "OBJECT...", "Take sequences back to a shorter length, all or none",
+	 "One of --keep and --remove is needed. A writer that is at work is told by its\n"
+	 "next commit (KVC_EMOVED).",
+	 rollback_options, 1, MANY, CTL_NAMES, cmd_rollback},
+	{"rm", "OBJECT...", "Remove snapshots, and sequences without a writer",
+	 "Forks and open handles keep the blocks that they use. One after the other: what\n"
+	 "cannot be removed is named, the rest goes.",
+	 NULL, 1, MANY, CTL_NAMES, cmd_rm},
+	{"verify", "[OBJECT]...", "Read stored bytes and compare their digests",
+	 "Blocks whose digest is not known yet are learnt: they can be compared the next\n"
+	 "time. Exit code 4 if a block is not what it was.",
+	 verify_options, 0, MANY, CTL_NAMES, cmd_verify},
+	{"session ls", "", "List attached processes", "", NULL, 0, 0, CTL_NOTHING, cmd_session_ls},
+	{"session end", "SESSION...", "End sessions, with all that they hold unnamed",
+	 "The memory that the process could write is free once the process has gone.", NULL, 1,
+	 MANY, CTL_NOTHING, cmd_session_end},
+	{"demo", "", "Show one prompt used by several processes, and prove it",
+	 "Starts a private daemon with a pool of 256 MiB, unless --runtime-dir is given,\n"
+	 "and leaves nothing behind. Exit code 4 if a bit differs from processes that\n"
+	 "work alone.",
+	 demo_options, 0, 0, CTL_NOTHING, cmd_demo},
+	{"bench", "", "Measure round trip, commit, rollback, snapshot, fork on this machine", "",
+	 bench_options, 0, 0, CTL_NOTHING, cmd_bench},
+	{"completion", "", "Print the bash completion", "", NULL, 0, 0, CTL_NOTHING,
+	 cmd_completion},
+	{NULL, NULL, NULL, NULL, NULL, 0, 0, CTL_NOTHING, NULL}};

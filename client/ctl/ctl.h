@@ -23,10 +23,10 @@
 /* Exit codes; kvcachectl(1). */
 enum ctl_exit {
 	CTL_OK = 0,
-	CTL_FAILED = 1,    /* refused or failed */
-	CTL_USAGE = 2,     /* the command line is wrong */
+	CTL_FAILED = 1,	   /* refused or failed */
+	CTL_USAGE = 2,	   /* the command line is wrong */
 	CTL_NO_DAEMON = 3, /* nobody answers */
-	CTL_CORRUPT = 4    /* stored bytes are not what they were */
+	CTL_CORRUPT = 4	   /* stored bytes are not what they were */
 };
 
 struct kvc_session;
@@ -35,13 +35,13 @@ struct ctl {
 	struct out out;
 	bool json;
 	const char *runtime_dir; /* NULL: the default */
-	uint32_t deadline_ms;    /* 0: the default */
-	uint64_t now_unix_ns;    /* for ages */
-	const char *program;     /* argv[0]: the demo finds its helpers beside it */
+	uint32_t deadline_ms;	 /* 0: the default */
+	uint64_t now_unix_ns;	 /* for ages */
+	const char *program;	 /* argv[0]: the demo finds its helpers beside it */
 	/* One command; 0 and a reply that ctl_free_reply() frees, or -1 with err. */
 	int (*call)(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply,
 		    struct errbuf *err);
-	void *call_arg;              /* of a test */
+	void *call_arg;		     /* of a test */
 	struct kvc_session *session; /* of the library, made by its first call */
 };
 
@@ -88,6 +88,8 @@ int cmd_rm(struct ctl *ctl, const struct ctl_args *args);
 int cmd_verify(struct ctl *ctl, const struct ctl_args *args);
 int cmd_session_ls(struct ctl *ctl, const struct ctl_args *args);
 int cmd_session_end(struct ctl *ctl, const struct ctl_args *args);
+int cmd_demo(struct ctl *ctl, const struct ctl_args *args);
+int cmd_bench(struct ctl *ctl, const struct ctl_args *args);
 int cmd_completion(struct ctl *ctl, const struct ctl_args *args);
 
 /* ---- options.c ---------------------------------------------------------------------------- */
@@ -99,8 +101,8 @@ int ctl_main(struct ctl *ctl, int argc, char **argv);
 const char *ctl_option(const struct ctl_args *args, const char *name);
 
 /* The value as a number; `fallback` if not given. -1 with a message if it is none or beyond. */
-int ctl_option_number(struct ctl *ctl, const struct ctl_args *args, const char *name,
-		      uint64_t min, uint64_t max, uint64_t fallback, uint64_t *number);
+int ctl_option_number(struct ctl *ctl, const struct ctl_args *args, const char *name, uint64_t min,
+		      uint64_t max, uint64_t fallback, uint64_t *number);
 
 /* A usage error: says what is wrong and where help is. Returns CTL_USAGE. */
 int ctl_usage(struct ctl *ctl, const struct ctl_command *command, const char *format, ...)

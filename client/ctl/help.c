@@ -64,24 +64,25 @@ static void print_words(FILE *stream, const struct ctl_option *options)
 		fprintf(stream, " --%s", options->name);
 }
 
-/* A case branch for every option that takes a value of one kind, of any command. */
+/* Adds "--name" of the options that take a value of one kind. Returns how many there were. */
+static int print_names(FILE *stream, const struct ctl_option *options, enum ctl_complete complete,
+		       int n)
+{
+	for (; options && options->name; options++)
+		if (options->value && options->complete == complete)
+			fprintf(stream, "%s--%s", n++ ? "|" : "\t", options->name);
+	return n;
+}
+
+/* A case branch for the options of all commands that take a value of one kind. */
 static void print_values(FILE *stream, enum ctl_complete complete, const char *action)
 {
-	const char *bar = "";
+	int n = print_names(stream, ctl_common_options, complete, 0);
 
-	fputs("\t", stream);
-	for (const struct ctl_option *o = ctl_common_options; o->name; o++)
-		if (o->value && o->complete == complete) {
-			fprintf(stream, "%s--%s", bar, o->name);
-			bar = "|";
-		}
 	for (const struct ctl_command *c = ctl_commands; c->name; c++)
-		for (const struct ctl_option *o = c->options; o && o->name; o++)
-			if (o->value && o->complete == complete) {
-				fprintf(stream, "%s--%s", bar, o->name);
-				bar = "|";
-			}
-	fprintf(stream, ")\n\t\t%s\n\t\treturn ;;\n", action);
+		n = print_names(stream, c->options, complete, n);
+	if (n)
+		fprintf(stream, ")\n\t\t%s\n\t\treturn ;;\n", action);
 }
 
 /* First words; `session` only once. */
@@ -103,7 +104,9 @@ static void print_cases(FILE *stream)
 		fprintf(stream, "\t\"%s\")\n\t\twords=\"", c->name);
 		print_words(stream, c->options);
 		fprintf(stream, "\"\n\t\toperands=%s ;;\n",
-			c->complete == CTL_NAMES ? "names" : c->complete == CTL_FILES ? "files" : "");
+			c->complete == CTL_NAMES ? "names" :
+			c->complete == CTL_FILES ? "files" :
+						   "");
 	}
 }
 

@@ -27,17 +27,15 @@ static bool only_reads(const Kv__Wire__Request *request)
 	case KV__WIRE__REQUEST__COMMAND_LIST:
 	case KV__WIRE__REQUEST__COMMAND_SHOW:
 	case KV__WIRE__REQUEST__COMMAND_SESSION_LIST:
-	case KV__WIRE__REQUEST__COMMAND_STATUS:
-		return true;
-	default:
-		return false;
+	case KV__WIRE__REQUEST__COMMAND_STATUS: return true;
+	default: return false;
 	}
 }
 
 int ctl_library_call(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply,
 		     struct errbuf *err)
 {
-	struct kvc_session_options options = { .size = sizeof(options) };
+	struct kvc_session_options options = {.size = sizeof(options)};
 
 	options.runtime_dir = ctl->runtime_dir;
 	options.deadline_ms = ctl->deadline_ms;

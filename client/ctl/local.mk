@@ -4,6 +4,8 @@
 noinst_LTLIBRARIES += libkvctl.la
 libkvctl_la_SOURCES = \
 	client/ctl/ask.c \
+	client/ctl/cmd_bench.c \
+	client/ctl/cmd_demo.c \
 	client/ctl/cmd_fork.c \
 	client/ctl/cmd_ls.c \
 	client/ctl/cmd_rm.c \
@@ -16,22 +18,30 @@ libkvctl_la_SOURCES = \
 	client/ctl/cmd_verify.c \
 	client/ctl/commands.c \
 	client/ctl/ctl.h \
+	client/ctl/demo.h \
+	client/ctl/demo_daemon.c \
+	client/ctl/demo_print.c \
+	client/ctl/demo_process.c \
+	client/ctl/demo_role.c \
 	client/ctl/help.c \
 	client/ctl/object.c client/ctl/object.h \
 	client/ctl/options.c \
 	client/ctl/table.c client/ctl/table.h \
 	client/ctl/units.c client/ctl/units.h
-libkvctl_la_LIBADD = libkvproto.la $(JANSSON_LIBS)
+libkvctl_la_CPPFLAGS = $(AM_CPPFLAGS) \
+	-DCTL_SBINDIR='"$(sbindir)"' -DCTL_PKGDATADIR='"$(pkgdatadir)"'
+libkvctl_la_LIBADD = libkvexample.la libkvclient.la libkvproto.la $(JANSSON_LIBS)
+
+# What kvcachectl demo runs on, once it is installed.
+modeldir = $(pkgdatadir)/model
+model_DATA = \
+	client/examples/model/kjv-3m.safetensors \
+	client/examples/model/prompt.txt \
+	client/examples/model/tokenizer.txt
 
 bin_PROGRAMS += kvcachectl
 kvcachectl_SOURCES = client/ctl/main.c client/ctl/library.c
-kvcachectl_LDADD = libkvctl.la libkvclient.la
+kvcachectl_LDADD = libkvctl.la
 
 bashcompletiondir = $(datadir)/bash-completion/completions
-install-data-local:
-	$(MKDIR_P) '$(DESTDIR)$(bashcompletiondir)'
-	$(INSTALL_DATA) $(srcdir)/client/ctl/kvcachectl.bash \
-		'$(DESTDIR)$(bashcompletiondir)/kvcachectl'
-uninstall-local:
-	rm -f '$(DESTDIR)$(bashcompletiondir)/kvcachectl'
-EXTRA_DIST += client/ctl/kvcachectl.bash
+dist_bashcompletion_DATA = client/ctl/completion/kvcachectl

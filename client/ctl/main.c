@@ -19,7 +19,9 @@ static unsigned terminal_width(void)
 
 	if (!isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || !size.ws_col)
 		return 80;
-	return size.ws_col < WIDTH_MIN ? WIDTH_MIN : size.ws_col > WIDTH_MAX ? WIDTH_MAX : size.ws_col;
+	return size.ws_col < WIDTH_MIN ? WIDTH_MIN :
+	       size.ws_col > WIDTH_MAX ? WIDTH_MAX :
+					 size.ws_col;
 }
 
 static void out_init(struct out *out)
@@ -38,7 +40,7 @@ static void out_init(struct out *out)
 
 int main(int argc, char **argv)
 {
-	struct ctl ctl = { .call = ctl_library_call };
+	struct ctl ctl = {.call = ctl_library_call};
 	struct timespec now;
 	int code;
 

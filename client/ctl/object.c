@@ -12,8 +12,7 @@ enum { LIVE = 1, PARKED = 2 };
 static void list_add(struct object_list *list, Kv__Wire__Reply *reply)
 {
 	const Kv__Wire__ObjectsResult *page = reply->objects;
-	Kv__Wire__Object **objects =
-		ctl_alloc(list->n_objects + page->n_objects, sizeof(*objects));
+	Kv__Wire__Object **objects = ctl_alloc(list->n_objects + page->n_objects, sizeof(*objects));
 	Kv__Wire__Reply **replies = ctl_alloc(list->n_replies + 1, sizeof(*replies));
 
 	if (list->n_objects > 0)
@@ -112,7 +111,7 @@ struct units_line object_label(const Kv__Wire__Object *object)
 
 struct units_text object_age(const struct ctl *ctl, const Kv__Wire__Object *object)
 {
-	struct units_text text = { "-" };
+	struct units_text text = {"-"};
 
 	if (object->created_unix_ns == 0 || object->created_unix_ns > ctl->now_unix_ns)
 		return text;
@@ -137,7 +136,8 @@ json_t *object_json(const Kv__Wire__Object *o)
 			 " s:o, s:o, s:I, s:b, s:I, s:I, s:I, s:I}",
 			 "id", (json_int_t)o->id, "kind",
 			 o->kind == SNAPSHOT ? "snapshot" : "sequence", "state", object_state(o),
-			 "name", o->name && o->name[0] ? json_string(units_clean(o->name).s) : json_null(),
+			 "name",
+			 o->name && o->name[0] ? json_string(units_clean(o->name).s) : json_null(),
 			 "layout_hash", object_hex(&o->layout_hash), "length_tokens",
 			 (json_int_t)o->length_tokens, "update", (json_int_t)o->update, "n_bytes",
 			 (json_int_t)o->n_bytes, "n_shared_bytes", (json_int_t)o->n_shared_bytes,
@@ -145,11 +145,11 @@ json_t *object_json(const Kv__Wire__Object *o)
 			 (json_int_t)(parent_local ? 0 : o->parent_id), "parent_update",
 			 (json_int_t)o->parent_update, "created_unix_ns",
 			 (json_int_t)o->created_unix_ns, "parent_place",
-			 parent_local ? json_integer((json_int_t)(o->parent_id & ~KV_PARENT_PLACE)) :
-					json_null(),
-			 "digest",
-			 object_hex(&o->digest), "n_users", (json_int_t)o->n_users, "local",
-			 (int)(o->local != 0), "place", (json_int_t)o->place, "n_marks",
-			 (json_int_t)o->n_marks, "freeze_count", (json_int_t)o->freeze_count, "n_runs",
-			 (json_int_t)o->n_runs);
+			 parent_local ?
+				 json_integer((json_int_t)(o->parent_id & ~KV_PARENT_PLACE)) :
+				 json_null(),
+			 "digest", object_hex(&o->digest), "n_users", (json_int_t)o->n_users,
+			 "local", (int)(o->local != 0), "place", (json_int_t)o->place, "n_marks",
+			 (json_int_t)o->n_marks, "freeze_count", (json_int_t)o->freeze_count,
+			 "n_runs", (json_int_t)o->n_runs);
 }

@@ -29,6 +29,10 @@ struct units_line object_label(const Kv__Wire__Object *object);
 /* Time since it was made; "-" if that is not known. */
 struct units_text object_age(const struct ctl *ctl, const Kv__Wire__Object *object);
 
+/* cmd_tree.c: draws the tree, or gives its roots as JSON where json is not NULL. With target, only
+ * what comes from it. 0, or -1 with the error printed and *code set. */
+int tree_show(struct ctl *ctl, const Kv__Wire__Target *target, json_t **json, int *code);
+
 json_t *object_json(const Kv__Wire__Object *object);
 
 /* Bytes of a message as a JSON string of hex digits; null if there are none. */

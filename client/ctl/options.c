@@ -17,13 +17,12 @@
 #include "proto/limits.h"
 
 const struct ctl_option ctl_common_options[] = {
-	{ "json", NULL, "print one JSON value", CTL_NOTHING },
-	{ "runtime-dir", "DIR", "runtime directory of the daemon", CTL_DIRS },
-	{ "deadline", "MS", "longest wait for an answer, in milliseconds (5000)", CTL_NOTHING },
-	{ "help", NULL, "say what the command does", CTL_NOTHING },
-	{ "version", NULL, "print the version", CTL_NOTHING },
-	{ NULL, NULL, NULL, CTL_NOTHING }
-};
+	{"json", NULL, "print one JSON value", CTL_NOTHING},
+	{"runtime-dir", "DIR", "runtime directory of the daemon", CTL_DIRS},
+	{"deadline", "MS", "longest wait for an answer, in milliseconds (5000)", CTL_NOTHING},
+	{"help", NULL, "say what the command does", CTL_NOTHING},
+	{"version", NULL, "print the version", CTL_NOTHING},
+	{NULL, NULL, NULL, CTL_NOTHING}};
 enum { COMMON_JSON, COMMON_RUNTIME_DIR, COMMON_DEADLINE, COMMON_HELP, COMMON_VERSION, N_COMMON };
 
 struct parse {
@@ -72,8 +71,8 @@ static int number_parse(const char *text, uint64_t min, uint64_t max, uint64_t *
 	return errno || *end || *number < min || *number > max ? -EINVAL : 0;
 }
 
-int ctl_option_number(struct ctl *ctl, const struct ctl_args *args, const char *name,
-		      uint64_t min, uint64_t max, uint64_t fallback, uint64_t *number)
+int ctl_option_number(struct ctl *ctl, const struct ctl_args *args, const char *name, uint64_t min,
+		      uint64_t max, uint64_t fallback, uint64_t *number)
 {
 	const char *text = ctl_option(args, name);
 
@@ -195,7 +194,7 @@ static int command_run(struct parse *parse)
 
 int ctl_main(struct ctl *ctl, int argc, char **argv)
 {
-	struct parse parse = { .ctl = ctl };
+	struct parse parse = {.ctl = ctl};
 	int i = 1, n_words = 0, code = 0;
 
 	parse.args.words = ctl_alloc((size_t)argc + 1, sizeof(char *));
@@ -216,7 +215,8 @@ int ctl_main(struct ctl *ctl, int argc, char **argv)
 	if (!parse.args.command) {
 		code = ctl_usage(ctl, NULL, "unknown command: %s%s%s", argv[i],
 				 strcmp(argv[i], "session") == 0 && i + 1 < argc ? " " : "",
-				 strcmp(argv[i], "session") == 0 && i + 1 < argc ? argv[i + 1] : "");
+				 strcmp(argv[i], "session") == 0 && i + 1 < argc ? argv[i + 1] :
+										   "");
 		goto out;
 	}
 	code = words_parse(&parse, argc, argv, i + n_words);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define COLUMNS_MAX 12
-#define GAP 2         /* between columns */
-#define SHRUNK_MIN 10 /* a column is not cut below this */
+#define GAP	    2  /* between columns */
+#define SHRUNK_MIN  10 /* a column is not cut below this */
 
 struct cell {
 	char *text;
@@ -60,9 +60,8 @@ char *ctl_format(const char *format, ...)
 const char *out_colour(const struct out *out, enum colour colour)
 {
 	static const char *const codes[] = {
-		[PLAIN] = "",          [BOLD] = "\033[1m",    [DIM] = "\033[2m",  [RED] = "\033[31m",
-		[GREEN] = "\033[32m",  [YELLOW] = "\033[33m", [CYAN] = "\033[36m"
-	};
+		[PLAIN] = "",	      [BOLD] = "\033[1m",    [DIM] = "\033[2m",	 [RED] = "\033[31m",
+		[GREEN] = "\033[32m", [YELLOW] = "\033[33m", [CYAN] = "\033[36m"};
 
 	return out->colour ? codes[colour] : "";
 }
@@ -148,8 +147,8 @@ static size_t prefix_bytes(const char *text, unsigned n)
 	return i;
 }
 
-static void print_cell(const struct table *table, const struct out *out, size_t c,
-		       const char *text, enum colour colour)
+static void print_cell(const struct table *table, const struct out *out, size_t c, const char *text,
+		       enum colour colour)
 {
 	unsigned width = table->widths[c], have = text_width(text);
 	bool cut = have > width;
@@ -158,8 +157,8 @@ static void print_cell(const struct table *table, const struct out *out, size_t 
 	bool right = table->flags[c] & TABLE_RIGHT;
 	bool last = c + 1 == table->n_columns;
 
-	fprintf(out->stream, "%*s%s%.*s%s%s%*s", right ? pad : 0, "", out_colour(out, colour), shown,
-		text, cut ? ".." : "", out_plain(out, colour), right || last ? 0 : pad, "");
+	fprintf(out->stream, "%*s%s%.*s%s%s%*s", right ? pad : 0, "", out_colour(out, colour),
+		shown, text, cut ? ".." : "", out_plain(out, colour), right || last ? 0 : pad, "");
 }
 
 static void print_titles(const struct table *table, const struct out *out, unsigned indent)

@@ -6,7 +6,7 @@
 
 struct units_text units_bytes(uint64_t n_bytes)
 {
-	static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
 	struct units_text text;
 	double value = (double)n_bytes;
 	size_t u = 0;
@@ -42,7 +42,8 @@ struct units_text units_of(uint64_t n, const char *noun)
 {
 	struct units_text text;
 
-	snprintf(text.s, sizeof(text.s), "%.26s %.18s%s", units_count(n).s, noun, n == 1 ? "" : "s");
+	snprintf(text.s, sizeof(text.s), "%.26s %.18s%s", units_count(n).s, noun,
+		 n == 1 ? "" : "s");
 	return text;
 }
 
@@ -51,7 +52,7 @@ struct units_text units_time(double seconds)
 	static const struct {
 		double below, scale;
 		const char *unit;
-	} rows[] = { { 1e-6, 1e9, "ns" }, { 1e-3, 1e6, "us" }, { 1, 1e3, "ms" } };
+	} rows[] = {{1e-6, 1e9, "ns"}, {1e-3, 1e6, "us"}, {1, 1e3, "ms"}};
 	struct units_text text;
 	const char *unit = "s";
 	double value = seconds;
@@ -62,7 +63,10 @@ struct units_text units_time(double seconds)
 			unit = rows[i].unit;
 			break;
 		}
-	snprintf(text.s, sizeof(text.s), value < 9.995 ? "%.2f %s" : value < 99.95 ? "%.1f %s" : "%.0f %s",
+	snprintf(text.s, sizeof(text.s),
+		 value < 9.995 ? "%.2f %s" :
+		 value < 99.95 ? "%.1f %s" :
+				 "%.0f %s",
 		 value, unit);
 	return text;
 }
@@ -87,7 +91,7 @@ struct units_text units_age(uint64_t ms)
 
 struct units_text units_percent(uint64_t part, uint64_t whole)
 {
-	struct units_text text = { "-" };
+	struct units_text text = {"-"};
 
 	if (whole > 0)
 		snprintf(text.s, sizeof(text.s), "%.1f %%", 100.0 * (double)part / (double)whole);

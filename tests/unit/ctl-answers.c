@@ -6,12 +6,12 @@
 #include "proto/limits.h"
 #include "proto/shm.h"
 
-#define MIB (UINT64_C(1) << 20)
+#define MIB	     (UINT64_C(1) << 20)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static uint8_t hash_bytes[32] = { 0xa1, 0xb2, 0xc3, 0xd4, 5, 6, 7, 8 };
-static uint8_t fingerprint_bytes[32] = { 0xfe, 0xed, 0xfa, 0xce };
-static uint8_t digest_bytes[16] = { 0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef };
+static uint8_t hash_bytes[32] = {0xa1, 0xb2, 0xc3, 0xd4, 5, 6, 7, 8};
+static uint8_t fingerprint_bytes[32] = {0xfe, 0xed, 0xfa, 0xce};
+static uint8_t digest_bytes[16] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef};
 
 struct row {
 	uint64_t id;
@@ -23,16 +23,16 @@ struct row {
 /* A prompt from a process that has gone, two forks, a local fork, an orphan, two of one parent
  * that is gone, and a name that no column holds. */
 static const struct row rows[] = {
-	{ 2, 2, 3, 0, 0, "demo/prompt", 1600, 7 * MIB, 6 * MIB + 512 * 1024, 0, 1, 25, 300 },
-	{ 3, 1, 1, 0, 0, "chat/alice", 1812, 8 * MIB, 6 * MIB, 7, 2, 25, 290 },
-	{ 4, 1, 2, 0, 0, "chat/bob", 1600, 7 * MIB, 7 * MIB, 0, 2, 25, 7600 },
-	{ 0, 1, 1, 1, 9, "", 1820, 8 * MIB, 7 * MIB + 768 * 1024, 7, 3, 212, 0 },
-	{ 0, 2, 3, 1, 10, "", 1820, 8 * MIB, 8 * MIB, 7, KV_PARENT_PLACE | 9, 2, 0 },
-	{ 5, 2, 3, 0, 0, "chat/alice.before-the-long-tool-call/with-a-name-that-no-column-holds",
-	  1700, 7 * MIB, 7 * MIB, 0, 3, 100, 100 },
-	{ 9, 2, 3, 0, 0, "old/left", 64, 256 * 1024, 0, 0, 8, 3, 200000 },
-	{ 10, 2, 3, 0, 0, "old/right", 65, 512 * 1024, 256 * 1024, 0, 8, 4, 200000 },
-	{ 11, 1, 1, 0, 0, "", 0, 0, 0, 12, 0, 0, 1 },
+	{2, 2, 3, 0, 0, "demo/prompt", 1600, 7 * MIB, 6 * MIB + 512 * 1024, 0, 1, 25, 300},
+	{3, 1, 1, 0, 0, "chat/alice", 1812, 8 * MIB, 6 * MIB, 7, 2, 25, 290},
+	{4, 1, 2, 0, 0, "chat/bob", 1600, 7 * MIB, 7 * MIB, 0, 2, 25, 7600},
+	{0, 1, 1, 1, 9, "", 1820, 8 * MIB, 7 * MIB + 768 * 1024, 7, 3, 212, 0},
+	{0, 2, 3, 1, 10, "", 1820, 8 * MIB, 8 * MIB, 7, KV_PARENT_PLACE | 9, 2, 0},
+	{5, 2, 3, 0, 0, "chat/alice.before-the-long-tool-call/with-a-name-that-no-column-holds",
+	 1700, 7 * MIB, 7 * MIB, 0, 3, 100, 100},
+	{9, 2, 3, 0, 0, "old/left", 64, 256 * 1024, 0, 0, 8, 3, 200000},
+	{10, 2, 3, 0, 0, "old/right", 65, 512 * 1024, 256 * 1024, 0, 8, 4, 200000},
+	{11, 1, 1, 0, 0, "", 0, 0, 0, 12, 0, 0, 1},
 };
 
 static void object_fill(Kv__Wire__Object *o, const struct row *row)
@@ -172,8 +172,9 @@ static int answer_snapshot(const Kv__Wire__Snapshot *snapshot, Kv__Wire__Reply *
 		if (!row)
 			return errbuf_set(err, KV_ENOTFOUND, "no object of that name or number");
 		if (!strcmp(one->name, "taken") && !one->replace)
-			return errbuf_set(err, KV_EEXIST, "the name taken is taken; replace it or "
-							  "choose another");
+			return errbuf_set(err, KV_EEXIST,
+					  "the name taken is taken; replace it or "
+					  "choose another");
 		kv__wire__snapshot_done__init(&ones[i]);
 		ones[i].id = 100 + i;
 		ones[i].length_tokens = row->length;
@@ -187,8 +188,8 @@ static int answer_snapshot(const Kv__Wire__Snapshot *snapshot, Kv__Wire__Reply *
 	return give(filled, reply);
 }
 
-static int answer_fork(const Kv__Wire__Fork *fork, Kv__Wire__Reply *filled,
-		       Kv__Wire__Reply **reply, struct errbuf *err)
+static int answer_fork(const Kv__Wire__Fork *fork, Kv__Wire__Reply *filled, Kv__Wire__Reply **reply,
+		       struct errbuf *err)
 {
 	Kv__Wire__PlacesResult result = KV__WIRE__PLACES_RESULT__INIT;
 	Kv__Wire__Place places[KV_TARGETS_MAX], *pointers[KV_TARGETS_MAX];
@@ -250,8 +251,8 @@ static int answer_remove(const Kv__Wire__Target *target, Kv__Wire__Reply *filled
 }
 
 /* Job 1: of what is intact. Job 2: of what is not. Both run for two polls. */
-static int answer_job(struct answers *answers, uint64_t job_id, bool begin,
-		      Kv__Wire__Reply *filled, Kv__Wire__Reply **reply)
+static int answer_job(struct answers *answers, uint64_t job_id, bool begin, Kv__Wire__Reply *filled,
+		      Kv__Wire__Reply **reply)
 {
 	Kv__Wire__JobResult job = KV__WIRE__JOB_RESULT__INIT;
 	Kv__Wire__BadBlock bad = KV__WIRE__BAD_BLOCK__INIT, *pointer = &bad;
@@ -359,17 +360,16 @@ int answers_call(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **
 
 	answers->n_calls++;
 	if (answers->no_daemon)
-		return errbuf_set(err, KV_EDAEMON, "no daemon listens at /run/kvcached/attach.sock; "
-						   "start kvcached or give --runtime-dir");
+		return errbuf_set(err, KV_EDAEMON,
+				  "no daemon listens at /run/kvcached/attach.sock; "
+				  "start kvcached or give --runtime-dir");
 	switch (request->command_case) {
-	case KV__WIRE__REQUEST__COMMAND_STATUS:
-		return answer_status(&filled, reply);
+	case KV__WIRE__REQUEST__COMMAND_STATUS: return answer_status(&filled, reply);
 	case KV__WIRE__REQUEST__COMMAND_LIST:
 		return answer_list(answers, request->list, &filled, reply);
 	case KV__WIRE__REQUEST__COMMAND_SHOW:
 		return answer_show(request->show->source, &filled, reply, err);
-	case KV__WIRE__REQUEST__COMMAND_LAYOUT_GET:
-		return answer_layout(&filled, reply);
+	case KV__WIRE__REQUEST__COMMAND_LAYOUT_GET: return answer_layout(&filled, reply);
 	case KV__WIRE__REQUEST__COMMAND_SNAPSHOT:
 		return answer_snapshot(request->snapshot, &filled, reply, err);
 	case KV__WIRE__REQUEST__COMMAND_FORK:
@@ -388,7 +388,6 @@ int answers_call(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **
 		if (request->session_end->session == 7)
 			return give(&filled, reply);
 		return errbuf_set(err, KV_ENOTFOUND, "no session of that number");
-	default:
-		return errbuf_set(err, KV_EUNSUPPORTED, "not answered here");
+	default: return errbuf_set(err, KV_EUNSUPPORTED, "not answered here");
 	}
 }

@@ -30,9 +30,9 @@ struct result {
 
 static void run(const struct golden *golden, struct result *result)
 {
-	struct answers answers = { .empty = golden->empty, .no_daemon = golden->no_daemon };
-	struct ctl ctl = { .call = answers_call, .call_arg = &answers, .program = "kvcachectl" };
-	char *argv[WORDS_MAX + 2] = { strdup("kvcachectl") };
+	struct answers answers = {.empty = golden->empty, .no_daemon = golden->no_daemon};
+	struct ctl ctl = {.call = answers_call, .call_arg = &answers, .program = "kvcachectl"};
+	char *argv[WORDS_MAX + 2] = {strdup("kvcachectl")};
 	int argc = 1;
 
 	setenv("TZ", "UTC", 1);
@@ -151,20 +151,29 @@ static void test_units(void **state)
 	static const struct {
 		uint64_t n;
 		const char *text;
-	} bytes[] = { { 0, "0 B" }, { 1023, "1023 B" }, { 1024, "1.0 KiB" }, { 1535, "1.5 KiB" },
-		      { 102348, "99.9 KiB" }, { 102400, "100 KiB" }, { 1048063, "1023 KiB" },
-		      { 1048064, "1.0 MiB" }, { 1048576, "1.0 MiB" },
-		      { UINT64_MAX, "16.0 EiB" } },
-	  counts[] = { { 0, "0" }, { 999, "999" }, { 1000, "1,000" }, { 1048576, "1,048,576" },
-		       { UINT64_MAX, "18,446,744,073,709,551,615" } },
-	  ages[] = { { 0, "0 s" }, { 59999, "59 s" }, { 60000, "1 min" }, { 3599999, "59 min" },
-		     { 3600000, "1 h 0 min" }, { 86399999, "23 h 59 min" },
-		     { 86400000, "1 d 0 h" } };
+	} bytes[] = {{0, "0 B"},
+		     {1023, "1023 B"},
+		     {1024, "1.0 KiB"},
+		     {1535, "1.5 KiB"},
+		     {102348, "99.9 KiB"},
+		     {102400, "100 KiB"},
+		     {1048063, "1023 KiB"},
+		     {1048064, "1.0 MiB"},
+		     {1048576, "1.0 MiB"},
+		     {UINT64_MAX, "16.0 EiB"}},
+	  counts[] = {{0, "0"},
+		      {999, "999"},
+		      {1000, "1,000"},
+		      {1048576, "1,048,576"},
+		      {UINT64_MAX, "18,446,744,073,709,551,615"}},
+	  ages[] = {{0, "0 s"},		  {59999, "59 s"},	  {60000, "1 min"},
+		    {3599999, "59 min"},  {3600000, "1 h 0 min"}, {86399999, "23 h 59 min"},
+		    {86400000, "1 d 0 h"}};
 	static const struct {
 		double s;
 		const char *text;
-	} times[] = { { 0, "0.00 ns" }, { 999e-9, "999 ns" }, { 12.34e-6, "12.3 us" },
-		      { 4.561e-3, "4.56 ms" }, { 1.5, "1.50 s" }, { 75, "75.0 s" } };
+	} times[] = {{0, "0.00 ns"},	    {999e-9, "999 ns"}, {12.34e-6, "12.3 us"},
+		     {4.561e-3, "4.56 ms"}, {1.5, "1.50 s"},	{75, "75.0 s"}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
@@ -182,29 +191,29 @@ static void test_units(void **state)
 
 #define GOLDEN(file, code, ...)                                                                    \
 	{                                                                                          \
-		file, { __VA_ARGS__ }, code, false, false, false, false, 0                         \
+		file, {__VA_ARGS__}, code, false, false, false, false, 0                           \
 	}
 
 static struct golden goldens[] = {
 	GOLDEN("status", 0, "status"),
 	GOLDEN("status-json", 0, "status", "--json"),
-	{ "status-colour", { "status" }, 0, true, false, false, false, 0 },
+	{"status-colour", {"status"}, 0, true, false, false, false, 0},
 	GOLDEN("ls", 0, "ls"),
 	GOLDEN("ls-json", 0, "ls", "--json", "chat/b"),
 	GOLDEN("ls-names", 0, "ls", "--names"),
 	GOLDEN("ls-prefix", 0, "ls", "old/"),
-	{ "ls-colour", { "ls" }, 0, true, false, false, false, 0 },
-	{ "ls-empty", { "ls" }, 0, false, false, true, false, 0 },
-	{ "ls-wide", { "ls" }, 0, false, false, false, false, 120 },
+	{"ls-colour", {"ls"}, 0, true, false, false, false, 0},
+	{"ls-empty", {"ls"}, 0, false, false, true, false, 0},
+	{"ls-wide", {"ls"}, 0, false, false, false, false, 120},
 	GOLDEN("show", 0, "show", "demo/prompt", "@3"),
 	GOLDEN("show-json", 0, "show", "--json", "demo/prompt"),
 	GOLDEN("show-nobody", 1, "show", "nobody"),
 	GOLDEN("show-nobody-json", 1, "show", "nobody", "--json"),
 	GOLDEN("tree", 0, "tree"),
-	{ "tree-ascii", { "tree" }, 0, false, true, false, false, 0 },
+	{"tree-ascii", {"tree"}, 0, false, true, false, false, 0},
 	GOLDEN("tree-part", 0, "tree", "chat/alice"),
 	GOLDEN("tree-json", 0, "tree", "--json", "demo/prompt"),
-	{ "tree-empty", { "tree" }, 0, false, false, true, false, 0 },
+	{"tree-empty", {"tree"}, 0, false, false, true, false, 0},
 	GOLDEN("snapshot", 0, "snapshot", "chat/alice", "a.1", "@4", "b.1"),
 	GOLDEN("snapshot-json", 0, "snapshot", "--json", "chat/alice", "a.1"),
 	GOLDEN("snapshot-taken", 1, "snapshot", "chat/alice", "taken"),
@@ -223,13 +232,13 @@ static struct golden goldens[] = {
 	GOLDEN("verify-all", 4, "verify", "--all"),
 	GOLDEN("session-ls", 0, "session", "ls"),
 	GOLDEN("session-ls-json", 0, "session", "ls", "--json"),
-	{ "session-ls-empty", { "session", "ls" }, 0, false, false, true, false, 0 },
+	{"session-ls-empty", {"session", "ls"}, 0, false, false, true, false, 0},
 	GOLDEN("session-end", 0, "session", "end", "7"),
 	GOLDEN("session-end-json", 0, "session", "end", "7", "--json"),
 	GOLDEN("session-end-unknown", 1, "session", "end", "8"),
-	{ "no-daemon", { "status" }, 3, false, false, false, true, 0 },
-	{ "no-daemon-json", { "status", "--json" }, 3, false, false, false, true, 0 },
-	{ "no-daemon-rm", { "rm", "a", "b" }, 3, false, false, false, true, 0 },
+	{"no-daemon", {"status"}, 3, false, false, false, true, 0},
+	{"no-daemon-json", {"status", "--json"}, 3, false, false, false, true, 0},
+	{"no-daemon-rm", {"rm", "a", "b"}, 3, false, false, false, true, 0},
 	GOLDEN("help", 0, "--help"),
 	GOLDEN("help-ls", 0, "ls", "--help"),
 	GOLDEN("help-snapshot", 0, "snapshot", "--help"),
@@ -270,19 +279,22 @@ int main(int argc, char **argv)
 {
 	struct CMUnitTest *tests = ctl_alloc(2 * N_GOLDENS + 1, sizeof(*tests));
 	char **names = ctl_alloc(2 * N_GOLDENS, sizeof(*names));
-	struct kt_group group = { .tests = tests };
+	struct kt_group group = {.tests = tests};
 	int code;
 
 	for (size_t i = 0; i < N_GOLDENS; i++) {
 		struct golden *g = &goldens[i];
-		CMUnitTestFunction second = is_quiet(g) ? test_no_call : is_json(g) ? test_json : test_width;
-		const char *what = is_quiet(g)	? "asks the daemon nothing" :
-				   is_json(g)	? "is one JSON object" :
-						  "fits in 80 columns";
+		CMUnitTestFunction second = is_quiet(g) ? test_no_call :
+					    is_json(g)	? test_json :
+							  test_width;
+		const char *what = is_quiet(g) ? "asks the daemon nothing" :
+				   is_json(g)  ? "is one JSON object" :
+						 "fits in 80 columns";
 
 		names[2 * i] = ctl_format("kvcachectl prints tests/data/ctl/%s.txt", g->file);
 		names[2 * i + 1] = ctl_format("kvcachectl case %s %s", g->file, what);
-		tests[group.n_tests++] = (struct CMUnitTest)KT_TEST_PARAM(names[2 * i], test_golden, g);
+		tests[group.n_tests++] =
+			(struct CMUnitTest)KT_TEST_PARAM(names[2 * i], test_golden, g);
 		if (!g->colour && g->width == 0)
 			tests[group.n_tests++] =
 				(struct CMUnitTest)KT_TEST_PARAM(names[2 * i + 1], second, g);

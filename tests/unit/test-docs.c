@@ -156,7 +156,7 @@ static void test_shm_page(void **state)
 
 static void run_ctl(const char *words, char **text)
 {
-	struct ctl ctl = { .program = "kvcachectl" };
+	struct ctl ctl = {.program = "kvcachectl"};
 	char *copy = ctl_format("kvcachectl %s", words), *argv[8], *rest;
 	size_t n;
 	int argc = 0;
@@ -289,7 +289,7 @@ static void test_no_more_options(void **state)
 
 static void test_completion_file(void **state)
 {
-	char *file = read_source("client/ctl/kvcachectl.bash"), *made;
+	char *file = read_source("client/ctl/completion/kvcachectl"), *made;
 
 	(void)state;
 	run_ctl("completion", &made);

@@ -1,0 +1,314 @@
+/*
+ * kvcachectl demo: the main job, told and proved. One process computes a prompt and goes, four
+ * others decode from its memory at the same time, and everything is compared bit for bit with
+ * processes that worked alone.
+ *
+ * Acts: four processes alone; process A; four samplers together; then the daemon is asked. Nothing
+ * is left behind, whatever happens: processes end with this one, the private daemon is stopped,
+ * the folder is removed. Exit code 4 if a bit differs.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/ctl/demo.h"
+#include "client/ctl/object.h"
+#include "client/kvcache.h"
+
+struct demo {
+	struct ctl *ctl;
+	struct demo_settings settings;
+	struct demo_result result;
+	struct demo_daemon daemon;
+	bool has_objects;
+};
+
+static void say(const struct demo *demo, const char *text)
+{
+	if (demo->ctl->out.progress && !demo->ctl->json)
+		fprintf(demo->ctl->out.errors, "\r\033[K%s", text);
+}
+
+/* ---- the acts ----------------------------------------------------------------------------- */
+
+/* Starts four of one role; they work at the same time; when all have told, they wait. */
+static int act_four(struct demo *demo, enum demo_role role, struct demo_process *four,
+		    double *seconds, uint64_t *pss_bytes, struct errbuf *err)
+{
+	double start_s;
+
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++) {
+		four[i] = (struct demo_process){.role = role, .index = i};
+		four[i].drafts = role == DEMO_SAMPLE && i == 0;
+		if (demo_spawn(&four[i], &demo->settings, err))
+			return -1;
+	}
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++)
+		if (demo_hear(&four[i], err))
+			return -1;
+	start_s = demo_now_s();
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++)
+		demo_go_on(&four[i]);
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++)
+		if (demo_hear(&four[i], err))
+			return -1;
+	*seconds = demo_now_s() - start_s;
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++)
+		*pss_bytes += demo_pss_bytes(four[i].pid);
+	return 0;
+}
+
+static int act_end(struct demo_process *four, struct errbuf *err)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++)
+		demo_go_on(&four[i]);
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++)
+		if (demo_wait(&four[i], err))
+			rc = -1;
+	return rc;
+}
+
+/* Process A: told, gone and waited for. */
+static int act_first(struct demo *demo, struct errbuf *err)
+{
+	struct demo_process *first = &demo->result.first;
+	double start_s = demo_now_s();
+
+	*first = (struct demo_process){.role = DEMO_PREFILL};
+	demo->has_objects = true;
+	if (demo_spawn(first, &demo->settings, err) || demo_hear(first, err) ||
+	    demo_wait(first, err))
+		return -1;
+	demo->result.first_s = demo_now_s() - start_s;
+	return 0;
+}
+
+/* ---- what the daemon says ----------------------------------------------------------------- */
+
+static int library_error(struct errbuf *err)
+{
+	return errbuf_set(err, kvc_error(), "%s", kvc_error_text());
+}
+
+static int open_session(struct demo *demo, struct errbuf *err)
+{
+	struct kvc_session_options options = {.size = sizeof(options)};
+
+	options.runtime_dir = demo->settings.runtime_dir;
+	options.deadline_ms = demo->settings.deadline_ms;
+	if (!demo->ctl->session)
+		demo->ctl->session = kvc_open(&options);
+	return demo->ctl->session ? 0 : library_error(err);
+}
+
+static int ask_gauges(struct demo *demo, struct errbuf *err)
+{
+	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+	Kv__Wire__Reply *reply;
+
+	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
+	request.status = &message;
+	if (demo->ctl->call(demo->ctl, &request, &reply, err))
+		return -1;
+	if (reply->result_case == KV__WIRE__REPLY__RESULT_STATUS_RESULT) {
+		demo->result.live_bytes = reply->status_result->pool_live_bytes;
+		demo->result.reserved_bytes = reply->status_result->pool_reserved_bytes;
+		demo->result.daemon_pss_bytes =
+			demo_daemon_pss_bytes((pid_t)reply->status_result->core_pid);
+	}
+	ctl_free_reply(reply);
+	return 0;
+}
+
+static int ask_verify(struct demo *demo, struct errbuf *err)
+{
+	char *name = ctl_format("%s/prompt", demo->settings.prefix);
+	struct kvc_verify_result found = {0};
+	int rc = kvc_verify(demo->ctl->session, name, NULL, NULL, &found);
+
+	free(name);
+	if (rc && kvc_error() != KVC_ECORRUPT)
+		return library_error(err);
+	demo->result.verify_bytes = found.n_bytes;
+	demo->result.verify_blocks = found.n_blocks;
+	demo->result.verify_known = found.n_known;
+	demo->result.verify_bad = found.n_bad;
+	demo->result.verify_bad_token = found.first_bad_token;
+	return 0;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+static int set_up(struct demo *demo, struct errbuf *err)
+{
+	struct demo_settings *s = &demo->settings;
+
+	strcpy(s->dir, "/tmp/kvcache-demo-XXXXXX");
+	if (!mkdtemp(s->dir)) {
+		s->dir[0] = '\0';
+		return errbuf_errno(err, KV_EINTERNAL, errno, "mkdtemp in /tmp");
+	}
+	if (demo->ctl->runtime_dir) {
+		snprintf(s->runtime_dir, sizeof(s->runtime_dir), "%s", demo->ctl->runtime_dir);
+		snprintf(s->prefix, sizeof(s->prefix), "demo-%d", (int)getpid());
+		return 0;
+	}
+	snprintf(s->runtime_dir, sizeof(s->runtime_dir), "%s/run", s->dir);
+	snprintf(s->prefix, sizeof(s->prefix), "demo");
+	demo->ctl->runtime_dir = s->runtime_dir;
+	return 0;
+}
+
+static int acts(struct demo *demo, struct errbuf *err)
+{
+	struct demo_result *r = &demo->result;
+	bool own_daemon = demo->settings.prefix[4] == '\0';
+
+	say(demo, "four processes compute the prompt and sample, each alone ...");
+	if (act_four(demo, DEMO_PRIVATE, r->alone, &r->alone_s, &r->alone_pss_bytes, err) ||
+	    act_end(r->alone, err))
+		return -1;
+	if (own_daemon && demo_daemon_start(&demo->daemon, demo->ctl, &demo->settings, err))
+		return -1;
+	say(demo, "process A computes the prompt, publishes it and goes ...");
+	if (act_first(demo, err))
+		return -1;
+	say(demo, "four processes fork the prompt and sample ...");
+	if (act_four(demo, DEMO_SAMPLE, r->together, &r->together_s, &r->together_pss_bytes, err))
+		return -1;
+	say(demo, "");
+	if (open_session(demo, err) || ask_gauges(demo, err) || ask_verify(demo, err))
+		return -1;
+	return 0;
+}
+
+/* Removes the names; on a private daemon they go with it. Errors are of no use to anybody here. */
+static void remove_objects(struct demo *demo)
+{
+	struct errbuf err;
+
+	if (!demo->has_objects || demo->settings.keep || demo->daemon.pid > 0)
+		return;
+	if (open_session(demo, &err))
+		return;
+	for (unsigned i = 0; i <= DEMO_SAMPLERS; i++) {
+		char *name = i == 0 ? ctl_format("%s/prompt", demo->settings.prefix) :
+				      ctl_format("%s/sample-%u", demo->settings.prefix, i);
+
+		kvc_remove(demo->ctl->session, name);
+		free(name);
+	}
+}
+
+static void tear_down(struct demo *demo)
+{
+	struct demo_result *r = &demo->result;
+	bool keep = demo->settings.keep && demo->daemon.pid > 0;
+
+	for (unsigned i = 0; i < DEMO_SAMPLERS; i++) {
+		demo_kill(&r->alone[i]);
+		demo_kill(&r->together[i]);
+	}
+	demo_kill(&r->first);
+	remove_objects(demo);
+	kvc_close(demo->ctl->session);
+	demo->ctl->session = NULL;
+	demo->ctl->runtime_dir = NULL;
+	if (keep)
+		return;
+	demo_daemon_stop(&demo->daemon);
+	if (demo->settings.dir[0])
+		demo_remove_dir(demo->settings.dir);
+}
+
+static void print_kept(const struct demo *demo)
+{
+	const struct demo_settings *s = &demo->settings;
+
+	if (!s->keep || demo->ctl->json)
+		return;
+	fprintf(demo->ctl->out.stream, "\nKept: kvcachectl --runtime-dir %s ls\n", s->runtime_dir);
+	if (demo->daemon.pid > 0)
+		fprintf(demo->ctl->out.stream, "To end it: kill %d && rm -r %s\n",
+			(int)demo->daemon.pid, s->dir);
+}
+
+/* The tree is drawn while the forks are there. */
+static int report(struct demo *demo, struct errbuf *err)
+{
+	struct ctl *ctl = demo->ctl;
+	int code = CTL_OK;
+
+	if (!ctl->json)
+		demo_print_table(ctl, &demo->settings, &demo->result);
+	if (!ctl->json)
+		fprintf(ctl->out.stream, "\n%sThe forks%s\n", out_colour(&ctl->out, BOLD),
+			out_plain(&ctl->out, BOLD));
+	tree_show(ctl, NULL, ctl->json ? &demo->result.tree : NULL, &code);
+	if (act_end(demo->result.together, err))
+		return -1;
+	if (ctl->json)
+		demo_print_json(ctl, &demo->settings, &demo->result);
+	else
+		demo_print_samples(ctl, &demo->settings, &demo->result);
+	return 0;
+}
+
+static int find_files(struct demo *demo, const struct ctl_args *args, struct errbuf *err)
+{
+	struct demo_settings *s = &demo->settings;
+	const struct {
+		const char *option, *file;
+		char *path;
+	} files[] = {{"model", "kjv-3m.safetensors", s->model},
+		     {"tokenizer", "tokenizer.txt", s->tokenizer},
+		     {"prompt", "prompt.txt", s->prompt}};
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+		const char *given = ctl_option(args, files[i].option);
+
+		if (given)
+			snprintf(files[i].path, PATH_MAX, "%s", given);
+		else if (demo_find_file(files[i].path, files[i].file, err))
+			return -1;
+	}
+	return 0;
+}
+
+int cmd_demo(struct ctl *ctl, const struct ctl_args *args)
+{
+	struct demo *demo = ctl_alloc(1, sizeof(*demo));
+	struct demo_settings *s = &demo->settings;
+	struct errbuf err = {KV_OK, ""};
+	uint64_t n_tokens;
+	int code = CTL_USAGE;
+
+	demo->ctl = ctl;
+	s->deadline_ms = ctl->deadline_ms;
+	s->keep = ctl_option(args, "keep") != NULL;
+	s->flips = ctl_option(args, "flip-bit") != NULL;
+	if (ctl_option_number(ctl, args, "tokens", DEMO_TOKENS_MIN, DEMO_TOKENS_MAX, 200,
+			      &n_tokens) ||
+	    ctl_option_number(ctl, args, "flip-bit", 0, UINT32_MAX, 0, &s->flip_token))
+		goto out;
+	s->n_tokens = (size_t)n_tokens;
+	demo_signals(true);
+	if (find_files(demo, args, &err) || set_up(demo, &err) || acts(demo, &err) ||
+	    report(demo, &err)) {
+		say(demo, "");
+		code = ctl_fail(ctl, &err);
+	} else {
+		code = demo_is_good(&demo->result) ? CTL_OK : CTL_CORRUPT;
+		print_kept(demo);
+	}
+	tear_down(demo);
+	demo_signals(false);
+out:
+	free(demo);
+	return code;
+}

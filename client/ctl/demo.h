@@ -1,0 +1,143 @@
+/*
+ * The parts of kvcachectl demo: processes with roles (demo_process.c), what they do
+ * (demo_role.c), a private daemon (demo_daemon.c), the report (demo_print.c). The flow is in
+ * cmd_demo.c.
+ *
+ * The program that tells the story opens no session before the last of its processes has been
+ * forked, so no child inherits a messaging library that has been used.
+ */
+#ifndef KV_CTL_DEMO_H
+#define KV_CTL_DEMO_H
+
+#include <limits.h>
+#include <sys/types.h>
+
+#include "client/ctl/ctl.h"
+
+#define DEMO_SAMPLERS	 4
+#define DEMO_TOKENS_MIN	 20
+#define DEMO_TOKENS_MAX	 400
+#define DEMO_DRAFT_AFTER 8 /* tokens before the draft */
+#define DEMO_DRAFT	 8
+#define DEMO_DRAFT_WRONG 5 /* of those, rolled back */
+#define DEMO_TEMPERATURE 0.8
+
+struct demo_settings {
+	char model[PATH_MAX], tokenizer[PATH_MAX], prompt[PATH_MAX];
+	size_t n_tokens;
+	bool keep, flips;
+	uint64_t flip_token;
+	char dir[64]; /* temporary; logits and bytes of the private runs */
+	char runtime_dir[PATH_MAX];
+	char prefix[32]; /* of object names, without the slash */
+	uint32_t deadline_ms;
+};
+
+/* What a process says about itself; one packet. */
+struct demo_report {
+	bool failed;
+	struct errbuf err;
+	double load_s, prefill_s, first_s,
+		decode_s; /* first_s: from the start to the first token */
+	uint64_t n_prompt_tokens, n_layers, n_kv_heads, head_dim, vocab;
+	uint64_t cache_bytes, token_bytes, block_tokens;
+	uint64_t n_copied_bytes;
+	uint64_t n_rows, n_rows_differ;	       /* logits compared */
+	uint64_t n_kv_bytes, n_kv_rows_differ; /* K and V of the prompt compared */
+	uint64_t first_kv_differs;	       /* token */
+	uint64_t n_drafted, n_rolled_back;
+	uint32_t n_ids;
+	uint32_t ids[DEMO_TOKENS_MAX];
+};
+
+enum demo_role { DEMO_PRIVATE, DEMO_PREFILL, DEMO_SAMPLE };
+
+struct demo_process {
+	pid_t pid; /* 0: none */
+	int fd;
+	enum demo_role role;
+	unsigned index; /* of the four; its seed is index + 1 */
+	bool drafts;
+	struct demo_report report; /* the last one */
+};
+
+/* ---- demo_process.c ----------------------------------------------------------------------- */
+
+/* Set by SIGINT and SIGTERM while demo_signals(true) is in force: everything ends with an error. */
+extern volatile int demo_interrupted;
+void demo_signals(bool on);
+
+/* Starts a process that plays its role. 0, or -1 with err. */
+int demo_spawn(struct demo_process *process, const struct demo_settings *settings,
+	       struct errbuf *err);
+
+/* Waits for its next report. -1 with err if it failed, died, or took two minutes. */
+int demo_hear(struct demo_process *process, struct errbuf *err);
+
+/* Lets it go on: to work, or to its end. */
+void demo_go_on(struct demo_process *process);
+
+/* Waits for its end. -1 with err if it did not end well. */
+int demo_wait(struct demo_process *process, struct errbuf *err);
+
+/* Ends it at once, if it is there. */
+void demo_kill(struct demo_process *process);
+
+/* Proportional set size of a process, 0 if it cannot be read. */
+uint64_t demo_pss_bytes(pid_t pid);
+
+/* The child's side: sends a report / waits to be let go on (-1: the parent has gone). */
+void demo_tell(int fd, const struct demo_report *report);
+int demo_pause(int fd);
+
+double demo_now_s(void);
+
+/* ---- demo_role.c -------------------------------------------------------------------------- */
+
+/* Plays the role of a process to its end; returns the exit status of the process. */
+int demo_play(const struct demo_process *process, const struct demo_settings *settings);
+
+/* ---- demo_daemon.c ------------------------------------------------------------------------ */
+
+struct demo_daemon {
+	pid_t pid; /* of the keeper; 0: none of ours */
+	char program[PATH_MAX];
+};
+
+/* Starts a private kvcached on settings->runtime_dir and waits until it serves. */
+int demo_daemon_start(struct demo_daemon *daemon, const struct ctl *ctl,
+		      const struct demo_settings *settings, struct errbuf *err);
+void demo_daemon_stop(struct demo_daemon *daemon);
+
+/* PSS of the three processes of a daemon, by the pid of its core. */
+uint64_t demo_daemon_pss_bytes(pid_t core_pid);
+
+/* Removes a folder of files (and one level of folders). */
+void demo_remove_dir(const char *path);
+
+/* A readable default for a file of the model; -1 with err if it is nowhere. */
+int demo_find_file(char path[PATH_MAX], const char *name, struct errbuf *err);
+
+/* ---- demo_print.c ------------------------------------------------------------------------- */
+
+struct demo_result {
+	struct demo_process alone[DEMO_SAMPLERS], first, together[DEMO_SAMPLERS];
+	double alone_s, first_s, together_s; /* wall time of the acts */
+	uint64_t alone_pss_bytes, together_pss_bytes, daemon_pss_bytes;
+	uint64_t live_bytes, reserved_bytes;
+	uint64_t verify_bytes, verify_blocks, verify_known, verify_bad, verify_bad_token;
+	json_t *tree; /* with --json */
+};
+
+/* Everything is as it should be. */
+bool demo_is_good(const struct demo_result *result);
+
+/* The table, before the tree; the samples, after it. */
+void demo_print_table(const struct ctl *ctl, const struct demo_settings *settings,
+		      const struct demo_result *result);
+void demo_print_samples(const struct ctl *ctl, const struct demo_settings *settings,
+			const struct demo_result *result);
+void demo_print_json(struct ctl *ctl, const struct demo_settings *settings,
+		     const struct demo_result *result);
+
+#endif

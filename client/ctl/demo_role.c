@@ -1,0 +1,418 @@
+/*
+ * What the processes of the demonstration do. All use the same decoder with the same code for the
+ * prompt; only the cache differs: private buffers, or a sequence of kvcached.
+ *
+ * As in kvc-generate, the prompt but its last token is in the cache, and decoding begins with the
+ * last one. A private run writes its rows of logits to a file, the first also K and V of the
+ * prompt; a sampler compares with them bit for bit.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/ctl/demo.h"
+#include "client/examples/decode.h"
+#include "client/examples/kv_shared.h"
+#include "client/examples/prompt.h"
+#include "client/session.h"
+
+struct role {
+	const struct demo_process *process;
+	const struct demo_settings *settings;
+	struct llama *model;
+	struct tokenizer *tokenizer;
+	struct prompt prompt;
+	struct kv_cache *kv;
+	kvc_session *session;
+	kvc_layout *layout;
+	kvc_writer *writer;
+	kvc_seq *seq;
+	FILE *logits;  /* written by a private run, read by a sampler */
+	bool guessing; /* tokens that will be rolled back: not counted, not compared */
+	double start_s;
+	struct demo_report report;
+};
+
+static char *data_path(const struct role *r, const char *what, unsigned index)
+{
+	return ctl_format("%s/%s-%u", r->settings->dir, what, index);
+}
+
+static FILE *data_open(const struct role *r, const char *what, unsigned index, const char *mode,
+		       struct errbuf *err)
+{
+	char *path = data_path(r, what, index);
+	FILE *file = fopen(path, mode);
+
+	if (!file)
+		errbuf_errno(err, KV_EINTERNAL, errno, "%s", path);
+	free(path);
+	return file;
+}
+
+static int load(struct role *r, struct errbuf *err)
+{
+	const struct demo_settings *s = r->settings;
+	const struct llama_geometry *g;
+	double start_s = demo_now_s();
+
+	if (llama_open(&r->model, s->model, err) ||
+	    tokenizer_open(&r->tokenizer, s->tokenizer, err) ||
+	    prompt_from_text(&r->prompt, r->tokenizer, s->prompt, err))
+		return -1;
+	g = llama_geometry(r->model);
+	if (r->prompt.n < 2 || r->prompt.n + s->n_tokens > g->context)
+		return errbuf_set(
+			err, KV_ERANGE,
+			"the prompt has %zu tokens; the model takes 2 to %zu with %zu more",
+			r->prompt.n, g->context - s->n_tokens, s->n_tokens);
+	r->report.load_s = demo_now_s() - start_s;
+	r->report.n_prompt_tokens = r->prompt.n;
+	r->report.n_layers = g->n_layers;
+	r->report.n_kv_heads = g->n_kv_heads;
+	r->report.head_dim = g->head_dim;
+	r->report.vocab = g->vocab;
+	return 0;
+}
+
+static size_t max_tokens(const struct role *r)
+{
+	return r->prompt.n + r->settings->n_tokens;
+}
+
+static int prefill(struct role *r, struct errbuf *err)
+{
+	double start_s = demo_now_s();
+
+	if (llama_forward(r->model, r->kv, r->prompt.ids, r->prompt.n - 1, NULL, 0, err))
+		return -1;
+	r->report.prefill_s = demo_now_s() - start_s;
+	return 0;
+}
+
+/* ---- K and V of the prompt ---------------------------------------------------------------- */
+
+/* Calls each() with every row of K and of V of the prompt, layer by layer. */
+static int each_row(struct role *r, int (*each)(struct role *r, size_t token, const float *row),
+		    struct errbuf *err)
+{
+	const struct kv_run *runs;
+	size_t n_runs;
+
+	for (size_t layer = 0; layer < r->kv->n_layers; layer++) {
+		size_t token = 0;
+
+		if (r->kv->ops->runs(r->kv, layer, &runs, &n_runs, err))
+			return -1;
+		for (size_t i = 0; i < n_runs; i++)
+			for (size_t s = 0; s < runs[i].n_slots && token + 1 < r->prompt.n;
+			     s++, token++)
+				if (each(r, token, runs[i].k + s * runs[i].k_stride) ||
+				    each(r, token, runs[i].v + s * runs[i].v_stride))
+					return errbuf_errno(err, KV_EINTERNAL, errno,
+							    "K and V file");
+	}
+	return 0;
+}
+
+static int write_row(struct role *r, size_t token, const float *row)
+{
+	(void)token;
+	return fwrite(row, sizeof(*row), r->kv->row_floats, r->logits) == r->kv->row_floats ? 0 :
+											      -1;
+}
+
+static int compare_row(struct role *r, size_t token, const float *row)
+{
+	float expected[4096];
+	size_t n = r->kv->row_floats;
+
+	if (n > sizeof(expected) / sizeof(expected[0]) ||
+	    fread(expected, sizeof(*row), n, r->logits) != n)
+		return -1;
+	r->report.n_kv_bytes += n * sizeof(*row);
+	if (memcmp(row, expected, n * sizeof(*row)) == 0)
+		return 0;
+	if (r->report.n_kv_rows_differ++ == 0 || token < r->report.first_kv_differs)
+		r->report.first_kv_differs = token;
+	return 0;
+}
+
+/* Through r->logits, which is not in use any more. */
+static int kv_file(struct role *r, const char *mode,
+		   int (*each)(struct role *r, size_t token, const float *row), struct errbuf *err)
+{
+	if (r->logits && fclose(r->logits)) {
+		r->logits = NULL;
+		return errbuf_errno(err, KV_EINTERNAL, errno, "logits file");
+	}
+	r->logits = data_open(r, "prompt", 0, mode, err);
+	if (!r->logits)
+		return -1;
+	return each_row(r, each, err);
+}
+
+/* ---- sampling ----------------------------------------------------------------------------- */
+
+static int each_token(void *arg, uint32_t id, const float *logits, struct errbuf *err)
+{
+	struct role *r = arg;
+	size_t n = r->report.vocab;
+	float *expected;
+
+	if (r->report.first_s == 0)
+		r->report.first_s = demo_now_s() - r->start_s;
+	if (r->guessing)
+		return 0;
+	r->report.ids[r->report.n_ids++] = id;
+	if (r->process->role == DEMO_PRIVATE)
+		return fwrite(logits, sizeof(*logits), n, r->logits) == n ?
+			       0 :
+			       errbuf_errno(err, KV_EINTERNAL, errno, "logits file");
+	expected = ctl_alloc(n, sizeof(*expected));
+	if (fread(expected, sizeof(*expected), n, r->logits) != n) {
+		free(expected);
+		return errbuf_set(err, KV_EINTERNAL, "the file of logits ends too early");
+	}
+	r->report.n_rows++;
+	r->report.n_rows_differ += memcmp(logits, expected, n * sizeof(*logits)) != 0;
+	free(expected);
+	return 0;
+}
+
+/* Samples n tokens behind `last`, which is moved on. */
+static int sample(struct role *r, uint64_t seed, uint32_t *last, size_t n, struct errbuf *err)
+{
+	struct decode decode = {.model = r->model,
+				.kv = r->kv,
+				.temperature = DEMO_TEMPERATURE,
+				.seed = seed,
+				.each = each_token,
+				.arg = r};
+	uint32_t ids[DEMO_TOKENS_MAX];
+
+	if (n == 0)
+		return 0;
+	if (decode_run(&decode, *last, n, ids, err))
+		return -1;
+	*last = ids[n - 1];
+	return 0;
+}
+
+/* Drafts 8 tokens, of which the last 5 come from another seed, and takes those back. */
+static int draft(struct role *r, uint64_t seed, uint32_t *last, struct errbuf *err)
+{
+	uint32_t kept;
+
+	if (sample(r, seed, last, DEMO_DRAFT - DEMO_DRAFT_WRONG, err))
+		return -1;
+	kept = *last;
+	r->guessing = true;
+	if (sample(r, seed + 1000, last, DEMO_DRAFT_WRONG, err))
+		return -1;
+	r->guessing = false;
+	*last = kept;
+	r->report.n_drafted = DEMO_DRAFT;
+	r->report.n_rolled_back = DEMO_DRAFT_WRONG;
+	return r->kv->ops->truncate(r->kv, r->kv->n_tokens - DEMO_DRAFT_WRONG, err);
+}
+
+static int sample_all(struct role *r, struct errbuf *err)
+{
+	uint64_t seed = r->process->index + 1;
+	uint32_t last = r->prompt.ids[r->prompt.n - 1];
+
+	if (r->process->drafts &&
+	    (sample(r, seed, &last, DEMO_DRAFT_AFTER, err) || draft(r, seed, &last, err)))
+		return -1;
+	if (sample(r, seed, &last, r->settings->n_tokens - r->report.n_ids, err))
+		return -1;
+	r->report.decode_s = demo_now_s() - r->start_s - r->report.first_s;
+	return 0;
+}
+
+/* ---- roles -------------------------------------------------------------------------------- */
+
+static int play_private(struct role *r, struct errbuf *err)
+{
+	r->kv = kv_private_new(llama_geometry(r->model)->n_layers, llama_row_floats(r->model),
+			       max_tokens(r), err);
+	r->logits = data_open(r, "logits", r->process->index, "we", err);
+	if (!r->kv || !r->logits || prefill(r, err) || sample_all(r, err))
+		return -1;
+	r->report.cache_bytes =
+		max_tokens(r) * r->kv->n_layers * r->kv->row_floats * 2 * sizeof(float);
+	if (r->process->index == 0 && kv_file(r, "we", write_row, err))
+		return -1;
+	if (fclose(r->logits)) {
+		r->logits = NULL;
+		return errbuf_errno(err, KV_EINTERNAL, errno, "logits file");
+	}
+	r->logits = NULL;
+	return 0;
+}
+
+static int attach(struct role *r, struct errbuf *err)
+{
+	struct kvc_session_options options = {.size = sizeof(options)};
+
+	options.runtime_dir = r->settings->runtime_dir;
+	options.deadline_ms = r->settings->deadline_ms;
+	r->session = kvc_open(&options);
+	if (!r->session)
+		return kv_shared_error(err);
+	r->writer = kvc_writer_new(r->session);
+	r->layout = r->writer ? kv_shared_layout(r->session, r->model, err) : NULL;
+	if (!r->writer)
+		return kv_shared_error(err);
+	if (!r->layout)
+		return -1;
+	r->report.token_bytes = kvc_layout_token_bytes(r->layout);
+	r->report.block_tokens = kvc_layout_block_tokens(r->layout);
+	return 0;
+}
+
+/* Flips the highest exponent bit of the first K element of a token, in the shared memory. */
+static int flip(struct role *r, uint64_t token, struct errbuf *err)
+{
+	const struct kv_run *runs;
+	size_t n_runs;
+
+	if (token + 1 >= r->prompt.n)
+		return errbuf_set(err, KV_ERANGE,
+				  "--flip-bit: the published prompt has tokens 0 to %zu",
+				  r->prompt.n - 2);
+	if (r->kv->ops->runs(r->kv, 0, &runs, &n_runs, err))
+		return -1;
+	for (size_t i = 0; i < n_runs; i++) {
+		if (token < runs[i].n_slots) {
+			/* The mapping of one's own arena is writable; the view only says const. */
+			uint8_t *k = (uint8_t *)(uintptr_t)(runs[i].k + token * runs[i].k_stride);
+
+			k[3] ^= 0x40;
+			return 0;
+		}
+		token -= runs[i].n_slots;
+	}
+	return errbuf_set(err, KV_EINTERNAL, "--flip-bit: the token is in no run");
+}
+
+/* Process A. The daemon learns the digests of the blocks before anybody uses them. */
+static int play_prefill(struct role *r, struct errbuf *err)
+{
+	char *name = ctl_format("%s/prompt", r->settings->prefix);
+	struct kvc_seq_options seq = {.size = sizeof(seq)};
+	struct kvc_snapshot_options snapshot = {.size = sizeof(snapshot)};
+	struct kvc_verify_result learnt;
+	int rc = -1;
+
+	snapshot.name = name;
+	seq.max_tokens = max_tokens(r);
+	r->start_s = demo_now_s();
+	if (attach(r, err))
+		goto out;
+	r->seq = kvc_seq_new(r->writer, r->layout, &seq);
+	if (!r->seq) {
+		kv_shared_error(err);
+		goto out;
+	}
+	r->kv = kv_shared_new(r->writer, r->seq, r->model, max_tokens(r), err);
+	if (!r->kv || prefill(r, err))
+		goto out;
+	if (kvc_snapshot(r->seq, &snapshot, NULL)) {
+		kv_shared_error(err);
+		goto out;
+	}
+	r->report.first_s = demo_now_s() - r->start_s;
+	if (kvc_verify(r->session, name, NULL, NULL, &learnt)) {
+		kv_shared_error(err);
+		goto out;
+	}
+	rc = r->settings->flips ? flip(r, r->settings->flip_token, err) : 0;
+out:
+	free(name);
+	return rc;
+}
+
+/* Bytes that this session copied because a block was shared. */
+static uint64_t copied_bytes(const struct role *r)
+{
+	const struct kv_shm_head *head = r->session->segment;
+	const struct kv_shm_writer *writers =
+		(const void *)((const char *)head + head->writers_off);
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < head->n_writers; i++)
+		n += atomic_load_explicit(&writers[i].n_copied_bytes, memory_order_relaxed);
+	return n;
+}
+
+static int play_sample(struct role *r, struct errbuf *err)
+{
+	char *source = ctl_format("%s/prompt", r->settings->prefix);
+	char *name = ctl_format("%s/sample-%u", r->settings->prefix, r->process->index + 1);
+	struct kvc_seq_options seq = {.size = sizeof(seq)};
+	int rc = -1;
+
+	seq.name = name;
+	seq.max_tokens = max_tokens(r);
+	r->logits = data_open(r, "logits", r->process->index, "re", err);
+	if (!r->logits || attach(r, err))
+		goto out;
+	r->seq = kvc_fork(r->writer, source, &seq);
+	if (!r->seq) {
+		kv_shared_error(err);
+		goto out;
+	}
+	r->kv = kv_shared_new(r->writer, r->seq, r->model, max_tokens(r), err);
+	if (!r->kv || sample_all(r, err) || kv_file(r, "re", compare_row, err))
+		goto out;
+	r->report.n_copied_bytes = copied_bytes(r);
+	rc = 0;
+out:
+	free(name);
+	free(source);
+	return rc;
+}
+
+static void role_fini(struct role *r)
+{
+	if (r->logits)
+		fclose(r->logits);
+	kv_free(r->kv);
+	kvc_seq_free(r->seq);
+	kvc_layout_free(r->layout);
+	kvc_close(r->session);
+	prompt_fini(&r->prompt);
+	tokenizer_close(r->tokenizer);
+	llama_close(r->model);
+}
+
+int demo_play(const struct demo_process *process, const struct demo_settings *settings)
+{
+	static int (*const plays[])(struct role *, struct errbuf *) = {play_private, play_prefill,
+								       play_sample};
+	struct role r = {.process = process, .settings = settings};
+	bool alone = process->role == DEMO_PREFILL;
+	int rc;
+
+	rc = load(&r, &r.report.err);
+	if (rc == 0 && !alone) {
+		/* all four have loaded the model before the clock of the first starts */
+		demo_tell(process->fd, &r.report);
+		if (demo_pause(process->fd))
+			return 1;
+	}
+	r.start_s = demo_now_s();
+	if (rc == 0)
+		rc = plays[process->role](&r, &r.report.err);
+	r.report.failed = rc != 0;
+	demo_tell(process->fd, &r.report);
+	if (rc == 0 && !alone)
+		demo_pause(process->fd);
+	role_fini(&r);
+	return rc == 0 ? 0 : 1;
+}
