@@ -50,7 +50,8 @@
  * the call succeeds, or fails once with KVC_ERESTARTED and may be repeated.
  *
  * fork(). After fork() every call in the child on an inherited object fails with KVC_EFORKED
- * before it touches anything. The child may open a session of its own.
+ * before it touches anything, and so does kvc_open: nanomsg's worker does not survive fork(). The
+ * child may open a session of its own after exec, or if the parent had opened none yet.
  */
 #ifndef KVCACHE_H
 #define KVCACHE_H
@@ -206,7 +207,8 @@ KVC_PUBLIC kvc_layout *kvc_layout_register(kvc_session *session,
 /* Finds a registered layout by its hash; KVC_ENOTFOUND. Any thread. */
 KVC_PUBLIC kvc_layout *kvc_layout_find(kvc_session *session, const uint8_t hash[32]);
 
-/* Frees the handle (the layout stays registered). NULL is allowed. Any thread. */
+/* Frees the handle (the layout stays registered): the caller does not use it again. Handles of one
+ * layout are one; its memory goes with the session. NULL is allowed. Any thread. */
 KVC_PUBLIC void kvc_layout_free(kvc_layout *layout);
 
 /* The 256-bit identity; valid as long as the handle. Any thread. */
@@ -245,7 +247,8 @@ KVC_PUBLIC kvc_seq *kvc_seq_new(kvc_writer *writer, const kvc_layout *layout,
 				const struct kvc_seq_options *options);
 
 /* Frees the handle. A sequence without a name is dropped and its blocks given back; one with a
- * name stays and waits for takeover. NULL is allowed. Writer's thread. */
+ * name stays and waits for takeover. If the daemon cannot be told, that is done when the session
+ * ends. NULL is allowed. Writer's thread. */
 KVC_PUBLIC void kvc_seq_free(kvc_seq *seq);
 
 /* Frees the handle and drops the sequence, named or not. Writer's thread. */
@@ -410,11 +413,13 @@ KVC_PUBLIC kvc_seq *kvc_takeover(kvc_writer *writer, const char *name);
  * holds a fork or a handle keeps what it has. Any thread. */
 KVC_PUBLIC int kvc_remove(kvc_session *session, const char *name);
 
-/* Waits until an object of that name exists; KVC_ETIMEOUT at the deadline. Any thread. */
+/* Waits until an object of that name exists; KVC_ETIMEOUT at the deadline (0: the session's). Any
+ * thread. */
 KVC_PUBLIC int kvc_wait(kvc_session *session, const char *name, uint32_t deadline_ms);
 
-/* A descriptor that becomes readable (poll it) when an object of that name exists. It is the
- * caller's to close. Any thread. */
+/* A descriptor that becomes readable (poll it) when an object of that name exists, also when the
+ * daemon's core was restarted meanwhile; its end without a byte: the daemon has gone. It is the
+ * caller's to close; at most 64 a session are waiting (KVC_ELIMIT). Any thread. */
 KVC_PUBLIC int kvc_watch(kvc_session *session, const char *name);
 
 /* ---------------------------------------------------------------------------------------------
@@ -525,7 +530,8 @@ struct kvc_verify_result {
 /*
  * The daemon reads every byte of a named snapshot or sequence without writer, compares with the
  * digests that it knows and remembers those that it did not. KVC_ECORRUPT if a block is not what
- * it was (result is filled then too). progress may be NULL; returning not 0 cancels. Any thread.
+ * it was (result is filled then too). progress may be NULL; returning not 0 cancels. result may be
+ * NULL. The deadline holds for each question to the daemon, not for the whole. Any thread.
  */
 KVC_PUBLIC int kvc_verify(kvc_session *session, const char *name,
 			  int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes),

@@ -85,5 +85,21 @@ tests_unit_test_runtime_dir_LDADD = libkvtest.la libkvdaemon.la
 tests_unit_test_settings_SOURCES = tests/unit/test-settings.c
 tests_unit_test_settings_LDADD = libkvtest.la libkvdaemon.la
 
+# the library's control part
+client_fake = tests/unit/client-fake.c tests/unit/client-fake.h
+unit_tests += \
+	tests/unit/test-client-attach \
+	tests/unit/test-client-calls \
+	tests/unit/test-client-life \
+	tests/unit/test-client-options
+tests_unit_test_client_attach_SOURCES = tests/unit/test-client-attach.c $(client_fake)
+tests_unit_test_client_attach_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+tests_unit_test_client_calls_SOURCES = tests/unit/test-client-calls.c $(client_fake)
+tests_unit_test_client_calls_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+tests_unit_test_client_life_SOURCES = tests/unit/test-client-life.c $(client_fake)
+tests_unit_test_client_life_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+tests_unit_test_client_options_SOURCES = tests/unit/test-client-options.c
+tests_unit_test_client_options_LDADD = libkvtest.la libkvclient.la
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
