@@ -134,7 +134,7 @@ json_t *object_json(const Kv__Wire__Object *o)
 
 	return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
 			 " s:o, s:o, s:I, s:b, s:I, s:I, s:I, s:I}",
-			 "id", (json_int_t)o->id, "kind",
+			 "id", (json_int_t)(o->local ? 0 : o->id), "kind",
 			 o->kind == SNAPSHOT ? "snapshot" : "sequence", "state", object_state(o),
 			 "name",
 			 o->name && o->name[0] ? json_string(units_clean(o->name).s) : json_null(),

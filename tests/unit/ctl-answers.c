@@ -22,17 +22,19 @@ struct row {
 
 /* A prompt from a process that has gone, two forks, a local fork, an orphan, two of one parent
  * that is gone, and a name that no column holds. */
+#define LOCAL(place) (UINT64_C(1) << 63 | 7 << 12 | (place))
+
 static const struct row rows[] = {
 	{2, 2, 3, 0, 0, "demo/prompt", 1600, 7 * MIB, 6 * MIB + 512 * 1024, 0, 1, 25, 300},
 	{3, 1, 1, 0, 0, "chat/alice", 1812, 8 * MIB, 6 * MIB, 7, 2, 25, 290},
 	{4, 1, 2, 0, 0, "chat/bob", 1600, 7 * MIB, 7 * MIB, 0, 2, 25, 7600},
-	{0, 1, 1, 1, 9, "", 1820, 8 * MIB, 7 * MIB + 768 * 1024, 7, 3, 212, 0},
-	{0, 2, 3, 1, 10, "", 1820, 8 * MIB, 8 * MIB, 7, KV_PARENT_PLACE | 9, 2, 0},
 	{5, 2, 3, 0, 0, "chat/alice.before-the-long-tool-call/with-a-name-that-no-column-holds",
 	 1700, 7 * MIB, 7 * MIB, 0, 3, 100, 100},
 	{9, 2, 3, 0, 0, "old/left", 64, 256 * 1024, 0, 0, 8, 3, 200000},
 	{10, 2, 3, 0, 0, "old/right", 65, 512 * 1024, 256 * 1024, 0, 8, 4, 200000},
 	{11, 1, 1, 0, 0, "", 0, 0, 0, 12, 0, 0, 1},
+	{LOCAL(9), 1, 1, 1, 9, "", 1820, 8 * MIB, 7 * MIB + 768 * 1024, 7, 3, 212, 0},
+	{LOCAL(10), 2, 3, 1, 10, "", 1820, 8 * MIB, 8 * MIB, 7, KV_PARENT_PLACE | 9, 2, 0},
 };
 
 static void object_fill(Kv__Wire__Object *o, const struct row *row)
