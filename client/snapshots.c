@@ -185,6 +185,7 @@ kvc_seq *kvc_open_snapshot(kvc_writer *writer, const char *name)
 	request.command_case = KV__WIRE__REQUEST__COMMAND_OPEN;
 	request.open = &command;
 	command.source = &target;
+	command.writer = writer->index;
 	return ask_place(writer, &request);
 }
 

@@ -298,3 +298,9 @@ const struct kv_block_digest *arena_digest(const struct arena *arena, uint32_t b
 		return NULL;
 	return &arena->digests[block];
 }
+
+void arena_digest_forget(struct arena *arena, uint32_t block)
+{
+	if (arena->digest_known)
+		bit_clear(arena->digest_known, block);
+}

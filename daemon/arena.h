@@ -167,6 +167,8 @@ int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint3
 int arena_digest_set(struct arena *arena, uint32_t block, const struct kv_block_digest *digest);
 const struct kv_block_digest *arena_digest(const struct arena *arena, uint32_t block);
 
+void arena_digest_forget(struct arena *arena, uint32_t block);
+
 /* Bytes of pages that are really there. */
 uint64_t arena_resident_bytes(const struct arena *arena);
 

@@ -75,7 +75,7 @@ enum cat_type {
 /* CAT_COUNTERS: ids that were given out are not given out again. */
 struct cat_counters {
 	uint64_t next_id;      /* sessions, layouts, arenas, objects, states: one counter */
-	uint64_t n_core_starts;
+	uint64_t n_copied_bytes; /* by sessions that have ended */
 };
 static_assert(sizeof(struct cat_counters) == 16, "counters");
 
@@ -83,7 +83,7 @@ static_assert(sizeof(struct cat_counters) == 16, "counters");
 struct cat_layout {
 	uint64_t id;
 	uint32_t n_bytes;
-	uint32_t unused;
+	uint32_t uid; /* that registered it; one record for each */
 };
 static_assert(sizeof(struct cat_layout) == 16, "layout");
 
@@ -151,8 +151,8 @@ struct cat_place {
 	uint32_t writer;
 	uint32_t n_groups;
 	uint64_t layout_id;
-	uint64_t seq_id;
-	uint64_t base_id; /* object whose blocks it uses; 0: none */
+	uint64_t object_id; /* sequence or opened snapshot */
+	uint64_t base_id;   /* object whose blocks it uses; 0: none */
 	uint64_t max_tokens;
 	uint64_t table_off[KV_GROUPS_MAX];
 	uint32_t n_entries[KV_GROUPS_MAX];
@@ -201,11 +201,11 @@ struct cat_object {
 };
 static_assert(sizeof(struct cat_object) == 96, "object");
 
-/* CAT_PIN: how often a session has pinned an object (0: not any more). */
+/* CAT_PIN: has the session pinned the object? What its places use follows from them. */
 struct cat_pin {
 	uint64_t session;
 	uint64_t object;
-	uint64_t n_pins;
+	uint64_t by_client; /* 1 until Unpin */
 };
 static_assert(sizeof(struct cat_pin) == 24, "pin");
 
@@ -227,10 +227,11 @@ static_assert(sizeof(struct cat_decided_one) == 32, "decided one");
 struct cat_result {
 	uint64_t session;
 	uint64_t request_id;
+	uint64_t acked; /* window of the session then */
 	uint32_t n_bytes;
 	uint32_t unused;
 };
-static_assert(sizeof(struct cat_result) == 24, "result");
+static_assert(sizeof(struct cat_result) == 32, "result");
 
 /* CAT_ACK: the window of a session's requests begins behind this id. */
 struct cat_ack {
@@ -248,7 +249,7 @@ struct cat_digests {
 };
 struct cat_digest {
 	uint32_t index;
-	uint32_t unused;
+	uint32_t is_known; /* 0: not any more */
 	uint8_t digest[16];
 };
 static_assert(sizeof(struct cat_digests) == 24, "digests");

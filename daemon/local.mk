@@ -4,6 +4,10 @@ noinst_LTLIBRARIES += libkvdaemon.la
 libkvdaemon_la_LIBADD = libkvproto.la $(NANOMSG_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS)
 libkvdaemon_la_SOURCES =
 
+sbin_PROGRAMS += kvcached
+kvcached_SOURCES = daemon/main.c
+kvcached_LDADD = libkvdaemon.la
+
 # commit protocol, core's side
 libkvdaemon_la_SOURCES += \
 	daemon/hold.c daemon/hold.h \
@@ -69,6 +73,37 @@ endif
 libkvdaemon_la_SOURCES += \
 	daemon/arena.c daemon/arena.h \
 	daemon/arena_memory.c \
+	daemon/arena_store.c daemon/arena_store.h \
 	daemon/catalogue.c daemon/catalogue.h \
 	daemon/catalogue_format.h \
-	daemon/pool.c daemon/pool.h
+	daemon/command.h \
+	daemon/command_help.c \
+	daemon/commands_basic.c \
+	daemon/commands_blocks.c \
+	daemon/commands_listing.c \
+	daemon/commands_rollback.c \
+	daemon/commands_sequences.c \
+	daemon/commands_snapshots.c \
+	daemon/dispatch.c \
+	daemon/events.c daemon/events.h \
+	daemon/holds.c \
+	daemon/idlist.c daemon/idlist.h \
+	daemon/jobs.c daemon/jobs.h \
+	daemon/live.c daemon/live.h \
+	daemon/names.c daemon/names.h \
+	daemon/objects.c daemon/objects.h \
+	daemon/overdraft.c daemon/overdraft.h \
+	daemon/place_reply.c daemon/place_reply.h \
+	daemon/places.c \
+	daemon/pool.c daemon/pool.h \
+	daemon/recover.c daemon/recover.h \
+	daemon/requests.c daemon/requests.h \
+	daemon/session.c daemon/session.h \
+	daemon/session_attach.c \
+	daemon/session_pins.c \
+	daemon/session_watch.c \
+	daemon/source.c daemon/source.h \
+	daemon/state.c daemon/state.h \
+	daemon/state_dump.c \
+	daemon/state_load.c \
+	daemon/state_log.c daemon/state_log.h

@@ -7,5 +7,9 @@ integration_tests =
 
 script_tests += tests/integration/score-heldout
 
+integration_tests += tests/integration/test-core
+tests_integration_test_core_SOURCES = tests/integration/test-core.c
+tests_integration_test_core_LDADD = libkvtest.la libkvcache.la
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)

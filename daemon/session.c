@@ -1,0 +1,249 @@
+#include "daemon/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sodium.h>
+
+#include "daemon/arena_store.h"
+#include "daemon/command.h"
+#include "daemon/events.h"
+#include "daemon/jobs.h"
+#include "daemon/objects.h"
+#include "daemon/live.h"
+#include "daemon/pidfd.h"
+#include "daemon/requests.h"
+#include "daemon/state_log.h"
+
+struct session *session_find(const struct core *core, uint64_t id)
+{
+	return idlist_find(&core->sessions, id);
+}
+
+/* ---- birth -------------------------------------------------------------------------------- */
+
+/* What the process is called, for people. Racy and harmless: the pid may be another's by now. */
+static void read_comm(struct session *session)
+{
+	char path[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%u/comm", session->pid);
+	file = fopen(path, "re");
+	if (!file)
+		return;
+	if (fgets(session->comm, sizeof(session->comm), file))
+		session->comm[strcspn(session->comm, "\n")] = '\0';
+	fclose(file);
+	for (char *c = session->comm; *c; c++)
+		if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
+			*c = '?';
+}
+
+static struct session *alloc(struct core *core, uint32_t uid)
+{
+	struct session *session = state_alloc(1, sizeof(*session));
+
+	session->core = core;
+	session->uid = uid;
+	session->user = pool_user(&core->pool, uid);
+	if (!session->user)
+		state_die("no memory for an account");
+	session->pidfd = -1;
+	session->pidfd_io.fd = -1;
+	session->segment.fd = -1;
+	session->places = state_alloc(KV_PLACES_MAX, sizeof(session->places[0]));
+	session->numbers = state_alloc(KV_ARENAS_MAX, sizeof(session->numbers[0]));
+	session->next_number = session->numbers_end = 1;
+	return session;
+}
+
+static void add(struct session *session)
+{
+	if (idlist_add(&session->core->sessions, session->id, session))
+		state_die("no memory for the list of sessions");
+	session->user->n_sessions++;
+}
+
+static void on_pidfd(void *arg, uint32_t events)
+{
+	(void)events;
+	session_end(arg, "its process has gone");
+}
+
+int session_watch_process(struct session *session)
+{
+	session->pidfd_io.fn = on_pidfd;
+	session->pidfd_io.arg = session;
+	return loop_io_add(session->core->env->loop, &session->pidfd_io, session->pidfd, EPOLLIN);
+}
+
+static int keep(struct session *session, struct errbuf *err)
+{
+	struct keeper_link *keeper = session->core->env->keeper;
+	int rc = keeper_keep(keeper, KEPT_SEGMENT, session->id, session->segment.fd);
+
+	if (rc == 0)
+		rc = keeper_keep(keeper, KEPT_PIDFD, session->id, session->pidfd);
+	if (rc == 0)
+		rc = session_watch_process(session);
+	if (rc == 0)
+		return 0;
+	keeper_drop(keeper, KEPT_SEGMENT, session->id);
+	keeper_drop(keeper, KEPT_PIDFD, session->id);
+	return errbuf_errno(err, KV_ELIMIT, -rc, "the keeper cannot hold another session");
+}
+
+struct session *session_new(struct core *core, struct attach_conn *conn, struct errbuf *err)
+{
+	struct pool_user *user = pool_user(&core->pool, conn->uid);
+	uint32_t most = core->env->settings->n_sessions_max;
+	struct session *session;
+
+	if (user && most && user->n_sessions >= most) {
+		errbuf_set(err, KV_EQUOTA,
+			   "user %u has %u sessions, the limit; close some or raise sessions in "
+			   "kvcached.conf", conn->uid, user->n_sessions);
+		return NULL;
+	}
+	if (catalogue_room(&core->catalogue, 4096, err))
+		return NULL;
+	session = alloc(core, conn->uid);
+	session->id = core_new_id(core);
+	session->gid = conn->gid;
+	session->pid = (uint32_t)conn->pid;
+	session->created_unix_ns = unix_now_ns();
+	session->phase = SESSION_ATTACHED;
+	randombytes_buf(session->token, sizeof(session->token));
+	read_comm(session);
+	session->pidfd = conn->pidfd;
+	conn->pidfd = -1;
+	if (segment_make(&session->segment, session->id, err) || keep(session, err)) {
+		session_free(session);
+		return NULL;
+	}
+	atomic_store_explicit(&segment_head(&session->segment)->life, core->env->life,
+			      memory_order_release);
+	add(session);
+	log_session(core, session);
+	event_note(core, EVENT_SESSION_BEGUN, session->id, session->id, session->uid, 0);
+	return session;
+}
+
+struct session *session_load(struct core *core, const struct cat_session *record, int pidfd)
+{
+	struct session *session = alloc(core, record->uid);
+
+	session->id = record->id;
+	memcpy(session->token, record->token, sizeof(session->token));
+	session->gid = record->gid;
+	session->pid = record->pid;
+	memcpy(session->comm, record->comm, sizeof(session->comm) - 1);
+	session->created_unix_ns = record->created_unix_ns;
+	session->phase = record->ended ? SESSION_ENDED : SESSION_AWAY;
+	session->pidfd = pidfd;
+	add(session);
+	return session;
+}
+
+/* ---- death -------------------------------------------------------------------------------- */
+
+void session_free(struct session *session)
+{
+	if (session->pidfd >= 0) {
+		loop_io_remove(session->core->env->loop, &session->pidfd_io);
+		close(session->pidfd);
+	}
+	segment_fini(&session->segment);
+	for (uint32_t i = 0; i < KV_PLACES_MAX; i++)
+		free(session->places[i]);
+	free(session->places);
+	free(session->numbers);
+	free(session->pins);
+	for (uint32_t i = 0; i < session->n_watches; i++) {
+		close(session->watches[i].fd);
+		free(session->watches[i].name);
+	}
+	free(session->watches);
+	requests_fini(session);
+	free(session);
+}
+
+static void drop_watches(struct session *session)
+{
+	for (uint32_t i = 0; i < session->n_watches; i++) {
+		log_watch_over(session->core, session->watches[i].id);
+		keeper_drop(session->core->env->keeper, KEPT_WATCH, session->watches[i].id);
+		close(session->watches[i].fd);
+		free(session->watches[i].name);
+	}
+	session->n_watches = 0;
+}
+
+/* What other sessions must not wait for. */
+static void let_go(struct session *session, bool gone)
+{
+	struct core *core = session->core;
+	struct session_counts counts;
+
+	commands_forget_session(session);
+	jobs_forget_session(session);
+	live_park_session(session, gone);
+	session_counts(session, &counts);
+	core->n_copied_bytes += counts.n_copied_bytes;
+	for (uint32_t i = 0; i < KV_PLACES_MAX; i++)
+		if (session->places[i])
+			session_place_free(session, session->places[i]);
+	while (session->n_pins)
+		session_unpin(session, session->pins[0].object, true);
+	for (uint32_t n = 1; n < session->numbers_end; n++)
+		while (session->numbers[n].arena)
+			session_number_release(session, session->numbers[n].arena);
+	for (uint32_t w = 0; w < KV_WRITERS_MAX; w++)
+		session->writers[w].in_use = false;
+	objects_drop_of_session(session);
+	drop_watches(session);
+	requests_drop_all(session);
+}
+
+static void forget(struct session *session)
+{
+	struct core *core = session->core;
+
+	arenas_end_session(session, true);
+	log_session_gone(core, session->id);
+	keeper_drop(core->env->keeper, KEPT_PIDFD, session->id);
+	idlist_remove(&core->sessions, session->id);
+	session->user->n_sessions--;
+	session_free(session);
+}
+
+void session_end(struct session *session, const char *why)
+{
+	struct core *core = session->core;
+	bool gone = pidfd_has_exited(session->pidfd);
+
+	if (session->phase != SESSION_ENDED) {
+		log_info("session", "%llu of pid %u (%s) ends: %s",
+			 (unsigned long long)session->id, session->pid, session->comm, why);
+		let_go(session, gone);
+		session->phase = SESSION_ENDED;
+		arenas_end_session(session, gone);
+		event_note(core, EVENT_SESSION_ENDED, session->id, session->id, session->uid, 0);
+		log_session(core, session);
+		segment_fini(&session->segment);
+		session->segment.base = NULL;
+		keeper_drop(core->env->keeper, KEPT_SEGMENT, session->id);
+		if (session->conn) {
+			session->conn->user = NULL;
+			attach_close(session->conn);
+			session->conn = NULL;
+		}
+	}
+	if (gone)
+		forget(session);
+	state_commit(core);
+}

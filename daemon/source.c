@@ -1,0 +1,101 @@
+#include "daemon/source.h"
+
+#include <stdlib.h>
+
+#include "daemon/hold.h"
+#include "daemon/live.h"
+#include "daemon/objects.h"
+#include "daemon/session.h"
+
+static bool is_live(const struct source *source)
+{
+	return source->target.place && source->target.place->kind != PLACE_OPEN;
+}
+
+int sources_add(struct command *cmd, struct sources *sources, const Kv__Wire__Target *wire)
+{
+	struct source *source = &sources->ones[sources->n];
+
+	*source = (struct source){ 0 };
+	if (cmd_target(cmd, wire, &source->target))
+		return -1;
+	sources->n++;
+	if (!is_live(source)) {
+		source->state = state_ref(source->target.object->state);
+		return 0;
+	}
+	return holds_add(cmd, source->target.session, source->target.place->seg.writer);
+}
+
+/* The parent that a local fork says it has, if its user can see it; else its base. */
+static uint64_t local_origin(const struct source *source)
+{
+	const struct session *session = source->target.session;
+	const struct kv_shm_place *shm =
+		segment_place(&session->segment, source->target.place->seg.index);
+	uint64_t parent = atomic_load_explicit(&shm->parent_id, memory_order_relaxed);
+	uint64_t base = atomic_load_explicit(&shm->base_id, memory_order_relaxed);
+	struct object *origin = object_find(session->core, session->uid, parent);
+
+	if (!origin)
+		origin = object_find(session->core, session->uid, base);
+	return origin ? origin->id : 0;
+}
+
+static int read_live(struct command *cmd, struct source *source)
+{
+	struct session *session = source->target.session;
+	struct place *place = source->target.place;
+	uint64_t update = hold_update(segment_writer(&session->segment, place->seg.writer));
+
+	source->seg = state_alloc(1, sizeof(*source->seg));
+	return live_read(session, place, update, source->seg, &source->state, &cmd->err);
+}
+
+enum cmd_step sources_read(struct command *cmd, struct sources *sources)
+{
+	enum cmd_step step = holds_try(cmd);
+
+	if (step != CMD_DONE)
+		return step;
+	for (uint32_t i = 0; i < sources->n; i++) {
+		struct source *source = &sources->ones[i];
+
+		if (is_live(source) && read_live(cmd, source))
+			return CMD_FAIL;
+		source->update = source->state->update;
+		source->origin_id = source->target.object ? source->target.object->id :
+							    local_origin(source);
+	}
+	return CMD_DONE;
+}
+
+int sources_freeze(struct command *cmd, struct sources *sources)
+{
+	for (uint32_t i = 0; i < sources->n; i++) {
+		struct source *source = &sources->ones[i];
+		struct session *session = source->target.session;
+		struct place *place = source->target.place;
+		bool bumped;
+
+		if (!is_live(source))
+			continue;
+		if (hold_freeze(&session->segment, &place->seg, source->seg, &bumped, &cmd->err))
+			return -1;
+		if (bumped)
+			holds_find(cmd, session, place->seg.writer)->bumped = true;
+	}
+	for (uint32_t i = 0; i < sources->n; i++)
+		if (is_live(&sources->ones[i]))
+			state_publish(cmd->core, sources->ones[i].state);
+	return 0;
+}
+
+void sources_fini(struct command *cmd, struct sources *sources)
+{
+	for (uint32_t i = 0; i < sources->n; i++) {
+		state_unref(cmd->core, sources->ones[i].state);
+		free(sources->ones[i].seg);
+	}
+	sources->n = 0;
+}

@@ -1,0 +1,35 @@
+/*
+ * Sources of a command: several targets, each turned into a published state, all or none. Live
+ * ones are held, read and frozen; others have a state. Core thread.
+ */
+#ifndef KV_DAEMON_SOURCE_H
+#define KV_DAEMON_SOURCE_H
+
+#include "daemon/command.h"
+
+struct source {
+	struct target target;
+	struct state *state;    /* one reference */
+	struct seg_state *seg;  /* of a live one: header and marks as they were read */
+	uint64_t origin_id;     /* for lineage; 0: a local fork without known parent */
+	uint64_t update;        /* of the parent at which it was taken */
+};
+
+struct sources {
+	struct source ones[KV_TARGETS_MAX];
+	uint32_t n;
+};
+
+/* Resolves one more target and asks for a hold of its writer if it is live. 0, or -1 with err. */
+int sources_add(struct command *cmd, struct sources *sources, const Kv__Wire__Target *wire);
+
+/* Holds all, reads all. CMD_DONE: each has a state; live ones are not frozen or published yet. */
+enum cmd_step sources_read(struct command *cmd, struct sources *sources);
+
+/* Freezes the live ones and publishes their states. 0; -1: a freeze count is used up, nothing has
+ * changed but freeze marks. */
+int sources_freeze(struct command *cmd, struct sources *sources);
+
+void sources_fini(struct command *cmd, struct sources *sources);
+
+#endif
