@@ -1,0 +1,11 @@
+# The commit protocol as a model, run by random interleavings (head of protocol_sim.py).
+
+script_tests += tests/model/protocol_sim.py
+EXTRA_DIST += \
+	tests/model/client.py \
+	tests/model/core.py \
+	tests/model/memory.py \
+	tests/model/parts.py \
+	tests/model/reader.py \
+	tests/model/shared.py \
+	tests/model/world.py
