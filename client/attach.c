@@ -3,7 +3,7 @@
  *
  * What comes from the daemon is checked before use: length, exactly one or no descriptor,
  * protobuf, versions, status, boot id. A descriptor that nobody asked for is closed. Thread: any,
- * one at a time (the session's attach lock).
+ * one at a time (the one that has taken the connection, client/link.c).
  */
 #include "client/attach.h"
 

@@ -9,6 +9,7 @@
  */
 #include "client/link.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 #include "client/clock.h"
 
-/* One try to attach again holds attach_lock no longer than this. */
+/* One try to attach again holds the connection no longer than this. */
 #define TRY_MS 1000u
 /* Between two tries when the core died while we waited for its Hello. */
 #define PAUSE_MS 2
@@ -31,8 +32,8 @@ static int init_locks(struct session_link *link)
 		return -1;
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&link->window, &attributes);
+	pthread_cond_init(&link->attach_free, &attributes);
 	pthread_condattr_destroy(&attributes);
-	pthread_mutex_init(&link->attach_lock, NULL);
 	pthread_mutex_init(&link->lock, NULL);
 	pthread_rwlock_init(&link->pins_lock, NULL);
 	return 0;
@@ -70,9 +71,35 @@ void link_free(struct session_link *link)
 	pins_fini(link);
 	pthread_rwlock_destroy(&link->pins_lock);
 	pthread_mutex_destroy(&link->lock);
-	pthread_mutex_destroy(&link->attach_lock);
+	pthread_cond_destroy(&link->attach_free);
 	pthread_cond_destroy(&link->window);
 	free(link);
+}
+
+/* Waits for other users of the attach connection no longer than the caller's deadline. */
+static int take_attach(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
+{
+	struct timespec until = { .tv_sec = deadline_ns / 1000000000,
+				  .tv_nsec = deadline_ns % 1000000000 };
+	int rc = 0;
+
+	pthread_mutex_lock(&link->lock);
+	while (link->attach_taken && rc == 0)
+		if (pthread_cond_timedwait(&link->attach_free, &link->lock, &until) == ETIMEDOUT)
+			rc = errbuf_set(err, KV_ETIMEOUT, "another thread of this session waits for the "
+					"attach socket");
+	if (rc == 0)
+		link->attach_taken = true;
+	pthread_mutex_unlock(&link->lock);
+	return rc;
+}
+
+static void give_attach(struct session_link *link)
+{
+	pthread_mutex_lock(&link->lock);
+	link->attach_taken = false;
+	pthread_cond_signal(&link->attach_free);
+	pthread_mutex_unlock(&link->lock);
 }
 
 /* Takes over what a Welcome says. */
@@ -100,7 +127,7 @@ static int accept_welcome(struct session_link *link, const struct attach_answer 
 	return 0;
 }
 
-/* Connects and says Hello; attach_lock is held. 0, -1, or 1: the connection was taken and then
+/* Connects and says Hello; the connection is taken. 0, -1, or 1: the connection was taken and then
  * broke, which is worth another try. */
 static int say_hello(struct session_link *link, int64_t deadline_ns, struct attach_answer *answer,
 		     struct errbuf *err)
@@ -142,12 +169,14 @@ int link_open_wire(struct session_link *link, struct errbuf *err)
 int link_attach(struct session_link *link, int *segment_fd, uint64_t *segment_bytes,
 		struct errbuf *err)
 {
+	int64_t deadline_ns = clock_deadline_ns(link->deadline_ms);
 	struct attach_answer answer;
 	int rc;
 
-	pthread_mutex_lock(&link->attach_lock);
-	rc = say_hello(link, clock_deadline_ns(link->deadline_ms), &answer, err);
-	pthread_mutex_unlock(&link->attach_lock);
+	if (take_attach(link, deadline_ns, err))
+		return -1;
+	rc = say_hello(link, deadline_ns, &answer, err);
+	give_attach(link);
 	if (rc)
 		return -1;
 	*segment_fd = answer.fd;
@@ -157,8 +186,8 @@ int link_attach(struct session_link *link, int *segment_fd, uint64_t *segment_by
 	return 0;
 }
 
-/* Connects and says Hello until it is answered, there is no daemon, or time is up; attach_lock is
- * held. */
+/* Connects and says Hello until it is answered, there is no daemon, or time is up; the
+ * connection is taken. */
 static int attach_again(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
 {
 	static const struct timespec pause = { .tv_nsec = PAUSE_MS * NS_PER_MS };
@@ -182,28 +211,16 @@ static int attach_again(struct session_link *link, int64_t deadline_ns, struct e
 	}
 }
 
-/* Waits for other users of the attach connection no longer than the caller's deadline. */
-static int lock_attach(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
-{
-	struct timespec until = { .tv_sec = deadline_ns / 1000000000,
-				  .tv_nsec = deadline_ns % 1000000000 };
-
-	if (pthread_mutex_clocklock(&link->attach_lock, CLOCK_MONOTONIC, &until) == 0)
-		return 0;
-	return errbuf_set(err, KV_ETIMEOUT,
-			  "another thread of this session waits for the attach socket");
-}
-
 int link_reattach(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
 {
 	int64_t try_ns = clock_deadline_ns(TRY_MS);
 	int rc = 0;
 
-	if (lock_attach(link, deadline_ns, err))
+	if (take_attach(link, deadline_ns, err))
 		return -1;
 	if (attach_hung_up(&link->attach))
 		rc = attach_again(link, try_ns < deadline_ns ? try_ns : deadline_ns, err);
-	pthread_mutex_unlock(&link->attach_lock);
+	give_attach(link);
 	return rc;
 }
 
@@ -213,7 +230,7 @@ int link_exchange(struct session_link *link, Kv__Wire__AttachRequest *request, i
 	int64_t deadline_ns = clock_deadline_ns(link->deadline_ms);
 	int rc = 0;
 
-	if (lock_attach(link, deadline_ns, err))
+	if (take_attach(link, deadline_ns, err))
 		return -1;
 	if (attach_hung_up(&link->attach))
 		rc = attach_again(link, deadline_ns, err);
@@ -222,7 +239,7 @@ int link_exchange(struct session_link *link, Kv__Wire__AttachRequest *request, i
 		if (rc && err->status == KV_EDAEMON && attach_again(link, deadline_ns, err) == 0)
 			rc = attach_exchange(&link->attach, request, pass_fd, deadline_ns, answer, err);
 	}
-	pthread_mutex_unlock(&link->attach_lock);
+	give_attach(link);
 	return rc;
 }
 

@@ -4,8 +4,8 @@
  * session.c); the data plane does not look in here.
  *
  * Locks, in order: pins_lock (shared by calls that may pin a base, exclusive while pins are given
- * back), attach_lock (the attach connection), lock (all else). No message is sent or awaited
- * under `lock`.
+ * back), the attach connection (attach_taken: a lock whose wait has a deadline), lock (all else,
+ * attach_taken too). No message is sent or awaited under `lock`.
  */
 #ifndef KV_CLIENT_LINK_H
 #define KV_CLIENT_LINK_H
@@ -39,10 +39,11 @@ struct session_link {
 	uint32_t deadline_ms;
 	uint32_t resend_ms;
 
-	pthread_mutex_t attach_lock;
-	struct attach attach;
+	struct attach attach; /* of the thread that set attach_taken */
 
 	pthread_mutex_t lock;
+	bool attach_taken;
+	pthread_cond_t attach_free;
 	pthread_cond_t window; /* a call has ended */
 	uint64_t session_id;   /* never changes once attached */
 	uint8_t token[LINK_TOKEN_BYTES];
