@@ -24,7 +24,7 @@
 #define FRONT_QUIET_MS   1000 /* one that lived longer did not die at once */
 #define FRONT_LOG_MS     10000
 #define FRONT_TRIES_MAX  20 /* until the first one is ready */
-#define CRASH_DELAY_MS   100 /* doubled for each crash in the window */
+#define CRASH_DELAY_MS   UINT64_C(100) /* doubled for each crash in the window */
 
 struct child {
 	const char *name;
