@@ -50,3 +50,23 @@ tests_fuzz_fuzz_layout_SOURCES = tests/fuzz/fuzz-layout.c
 tests_fuzz_fuzz_layout_LDADD = libkvproto.la
 tests_fuzz_fuzz_layout_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/layout
+
+# the daemon's plumbing
+fuzz_seed_tests += tests/fuzz/seeds-attach tests/fuzz/seeds-front-frame tests/fuzz/seeds-settings
+tests_fuzz_seeds_attach_SOURCES = tests/fuzz/fuzz-attach.c $(fuzz_seeds_main)
+tests_fuzz_seeds_attach_LDADD = libkvtest.la libkvdaemon.la
+tests_fuzz_seeds_front_frame_SOURCES = tests/fuzz/fuzz-front-frame.c $(fuzz_seeds_main)
+tests_fuzz_seeds_front_frame_LDADD = libkvtest.la libkvdaemon.la
+tests_fuzz_seeds_settings_SOURCES = tests/fuzz/fuzz-settings.c $(fuzz_seeds_main)
+tests_fuzz_seeds_settings_LDADD = libkvtest.la libkvdaemon.la
+fuzz_targets += tests/fuzz/fuzz-attach tests/fuzz/fuzz-front-frame tests/fuzz/fuzz-settings
+tests_fuzz_fuzz_attach_SOURCES = tests/fuzz/fuzz-attach.c
+tests_fuzz_fuzz_attach_LDADD = libkvdaemon.la
+tests_fuzz_fuzz_attach_LDFLAGS = $(fuzz_ldflags)
+tests_fuzz_fuzz_front_frame_SOURCES = tests/fuzz/fuzz-front-frame.c
+tests_fuzz_fuzz_front_frame_LDADD = libkvdaemon.la
+tests_fuzz_fuzz_front_frame_LDFLAGS = $(fuzz_ldflags)
+tests_fuzz_fuzz_settings_SOURCES = tests/fuzz/fuzz-settings.c
+tests_fuzz_fuzz_settings_LDADD = libkvdaemon.la
+tests_fuzz_fuzz_settings_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/attach tests/fuzz/seeds/front-frame tests/fuzz/seeds/settings
