@@ -11,5 +11,10 @@ integration_tests += tests/integration/test-core
 tests_integration_test_core_SOURCES = tests/integration/test-core.c
 tests_integration_test_core_LDADD = libkvtest.la libkvcache.la
 
+integration_tests += tests/integration/test-generate-shared
+tests_integration_test_generate_shared_SOURCES = tests/integration/test-generate-shared.c
+tests_integration_test_generate_shared_LDADD = libkvtest.la
+EXTRA_tests_integration_test_generate_shared_DEPENDENCIES = kvc-generate$(EXEEXT) kvcached$(EXEEXT)
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)
