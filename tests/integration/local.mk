@@ -15,6 +15,9 @@ integration_tests += tests/integration/test-generate-shared
 tests_integration_test_generate_shared_SOURCES = tests/integration/test-generate-shared.c
 tests_integration_test_generate_shared_LDADD = libkvtest.la
 EXTRA_tests_integration_test_generate_shared_DEPENDENCIES = kvc-generate$(EXEEXT) kvcached$(EXEEXT)
+integration_tests += tests/integration/test-end-to-end
+tests_integration_test_end_to_end_SOURCES = tests/integration/test-end-to-end.c
+tests_integration_test_end_to_end_LDADD = libkvtest.la libkvclient.la
 
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)
