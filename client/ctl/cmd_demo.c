@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/ctl/demo.h"
@@ -117,6 +118,7 @@ static int ask_gauges(struct demo *demo, struct errbuf *err)
 		return -1;
 	if (reply->result_case == KV__WIRE__REPLY__RESULT_STATUS_RESULT) {
 		demo->result.live_bytes = reply->status_result->pool_live_bytes;
+		demo->result.cached_bytes = reply->status_result->pool_cached_bytes;
 		demo->result.reserved_bytes = reply->status_result->pool_reserved_bytes;
 		demo->result.daemon_pss_bytes =
 			demo_daemon_pss_bytes((pid_t)reply->status_result->core_pid);
@@ -238,6 +240,14 @@ static void print_kept(const struct demo *demo)
 			(int)demo->daemon.pid, s->dir);
 }
 
+static uint64_t now_unix_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 /* The tree is drawn while the forks are there. */
 static int report(struct demo *demo, struct errbuf *err)
 {
@@ -249,6 +259,7 @@ static int report(struct demo *demo, struct errbuf *err)
 	if (!ctl->json)
 		fprintf(ctl->out.stream, "\n%sThe forks%s\n", out_colour(&ctl->out, BOLD),
 			out_plain(&ctl->out, BOLD));
+	ctl->now_unix_ns = now_unix_ns();
 	tree_show(ctl, NULL, ctl->json ? &demo->result.tree : NULL, &code);
 	if (act_end(demo->result.together, err))
 		return -1;

@@ -42,9 +42,9 @@ static void print_bar(const struct ctl *ctl, const struct gauge *gauges, size_t 
 static void print_pool(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 {
 	const struct gauge gauges[] = {
-		{"live", s->pool_live_bytes, GREEN, '#', "in sequences and snapshots"},
+		{"live", s->pool_live_bytes, GREEN, '#', "in sequences being written"},
 		{"reserved", s->pool_reserved_bytes, CYAN, '+', "set aside for writers"},
-		{"cached", s->pool_cached_bytes, DIM, '-', "in arenas, unused"},
+		{"cached", s->pool_cached_bytes, DIM, '-', "in snapshots, parked sequences"},
 		{"quarantined", s->pool_quarantined_bytes, YELLOW, '!',
 		 "waits for a process to end"},
 	};
@@ -70,7 +70,7 @@ static void print_pool(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 	table_cell(table, PLAIN, "free");
 	table_cell(table, PLAIN, "%s", units_bytes(s->pool_free_bytes).s);
 	table_cell(table, PLAIN, "%s", units_percent(s->pool_free_bytes, s->pool_total_bytes).s);
-	table_cell(table, DIM, "for new arenas");
+	table_cell(table, DIM, "for new blocks");
 	table_print(table, &ctl->out, 12);
 }
 

@@ -124,7 +124,7 @@ struct demo_result {
 	struct demo_process alone[DEMO_SAMPLERS], first, together[DEMO_SAMPLERS];
 	double alone_s, first_s, together_s; /* wall time of the acts */
 	uint64_t alone_pss_bytes, together_pss_bytes, daemon_pss_bytes;
-	uint64_t live_bytes, reserved_bytes;
+	uint64_t live_bytes, cached_bytes, reserved_bytes; /* gauges */
 	uint64_t verify_bytes, verify_blocks, verify_known, verify_bad, verify_bad_token;
 	json_t *tree; /* with --json */
 };

@@ -127,7 +127,7 @@ static void print_costs(const struct ctl *ctl, const struct demo_result *r)
 {
 	const struct units_text four = {"4 times"}, once = {"once"};
 	struct table *table = table_new();
-	char *limit = ctl_format("of the prompt at most %s", units_bytes(copy_limit(r)).s);
+	char *limit = ctl_format("at most %s of the prompt", units_bytes(copy_limit(r)).s);
 
 	table_column(table, "", TABLE_LEFT);
 	table_column(table, "ALONE", TABLE_RIGHT);
@@ -137,15 +137,15 @@ static void print_costs(const struct ctl *ctl, const struct demo_result *r)
 	row(table, "time to the first token",
 	    units_time(mean(r->alone, offsetof(struct demo_report, first_s))),
 	    units_time(mean(r->together, offsetof(struct demo_report, first_s))),
-	    "mean of the four, model loaded");
+	    "mean of the four");
 	row(table, "  process A, to publication", (struct units_text){"-"},
 	    units_time(r->first.report.first_s), "once");
-	row(table, "caches", units_bytes(alone_cache_bytes(r)), units_bytes(r->live_bytes),
-	    "the daemon's gauge: live");
+	row(table, "caches", units_bytes(alone_cache_bytes(r)),
+	    units_bytes(r->live_bytes + r->cached_bytes), "gauges: live, cached");
 	row(table, "  reserved ahead", (struct units_text){"-"}, units_bytes(r->reserved_bytes),
-	    "the daemon's gauge: reserved");
+	    "gauge: reserved");
 	row(table, "memory of all processes", units_bytes(r->alone_pss_bytes),
-	    units_bytes(r->together_pss_bytes + r->daemon_pss_bytes), "PSS, model and daemon too");
+	    units_bytes(r->together_pss_bytes + r->daemon_pss_bytes), "PSS, with model and daemon");
 	row(table, "bytes copied", (struct units_text){"-"}, units_bytes(sum_copied(r)), limit);
 	heading(ctl, "What it costs");
 	table_print(table, &ctl->out, 2);
@@ -302,12 +302,13 @@ static json_t *alone_json(const struct demo_result *r)
 
 static json_t *shared_json(const struct demo_result *r)
 {
-	return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "prefill_process_s",
-			 r->first_s, "publication_s", r->first.report.first_s, "seconds",
-			 r->together_s, "first_token_s",
+	return json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+			 "prefill_process_s", r->first_s, "publication_s", r->first.report.first_s,
+			 "seconds", r->together_s, "first_token_s",
 			 mean(r->together, offsetof(struct demo_report, first_s)), "live_bytes",
-			 (json_int_t)r->live_bytes, "reserved_bytes", (json_int_t)r->reserved_bytes,
-			 "pss_bytes", (json_int_t)(r->together_pss_bytes + r->daemon_pss_bytes),
+			 (json_int_t)r->live_bytes, "cached_bytes", (json_int_t)r->cached_bytes,
+			 "reserved_bytes", (json_int_t)r->reserved_bytes, "pss_bytes",
+			 (json_int_t)(r->together_pss_bytes + r->daemon_pss_bytes),
 			 "daemon_pss_bytes", (json_int_t)r->daemon_pss_bytes, "n_copied_bytes",
 			 (json_int_t)sum_copied(r), "copy_limit_bytes", (json_int_t)copy_limit(r));
 }

@@ -35,7 +35,7 @@ void *ctl_alloc(size_t n, size_t size)
 	return memory;
 }
 
-static char *format_text(const char *format, va_list args)
+static char *__attribute__((format(printf, 1, 0))) format_text(const char *format, va_list args)
 {
 	char *text;
 
