@@ -19,5 +19,7 @@ integration_tests += tests/integration/test-end-to-end
 tests_integration_test_end_to_end_SOURCES = tests/integration/test-end-to-end.c
 tests_integration_test_end_to_end_LDADD = libkvtest.la libkvclient.la
 
+script_tests += tests/integration/test-ctl.sh
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)

@@ -1,0 +1,133 @@
+#!/bin/sh
+# kvcachectl with a running daemon: the demonstration succeeds, fails when a bit is flipped, and
+# leaves nothing behind; then each command on what it can leave there. Speaks TAP.
+set -u
+work=$(mktemp -d /tmp/kvcached-test-ctl-XXXXXX)
+daemon=
+number=0
+ctl=$top_builddir/kvcachectl
+KVC_MODEL_DIR=$top_srcdir/client/examples/model
+export KVC_MODEL_DIR
+unset KVCACHED_RUNTIME_DIR
+
+finish() {
+	[ -z "$daemon" ] || { kill "$daemon" && wait "$daemon"; } 2>/dev/null
+	rm -rf "$work"
+}
+trap finish EXIT
+
+verdict() { # RC SENTENCE: what was printed is shown if it failed
+	number=$((number + 1))
+	if [ "$1" = 0 ]; then
+		echo "ok $number - $2"
+	else
+		sed 's/^/# /' "$work/out" "$work/err"
+		echo "not ok $number - $2"
+	fi
+}
+
+run() { # CODE COMMAND...: true if kvcachectl exits with this code
+	code=$1
+	shift
+	"$ctl" "$@" >"$work/out" 2>"$work/err"
+	rc=$?
+	[ "$rc" = "$code" ] || echo "exit code $rc, not $code" >>"$work/err"
+	[ "$rc" = "$code" ]
+}
+
+has() { # TEXT: the output has it
+	grep -qF -- "$1" "$work/out" || { echo "no: $1" >>"$work/err"; false; }
+}
+
+field() { # NAME: the first number that the JSON output has under this name
+	sed -n 's/.*"'"$1"'": \([0-9]*\).*/\1/p' "$work/out" | head -n 1
+}
+
+no_leftovers() { ! ls -d /tmp/kvcache-demo-* >"$work/err" 2>/dev/null; }
+
+run 0 demo --tokens 40 && has "equal   logits" && has "equal   K and V" &&
+	has "equal   the daemon" && has "demo/sample-4" && has "rolled back 5"
+verdict $? "five processes on one prompt compute what processes alone compute, bit for bit"
+
+run 0 demo --tokens 24 --json && has '"good": true' && has '"n_rolled_back": 5' &&
+	[ "$(field n_prompt_tokens)" -ge 1500 ] && [ "$(field block_tokens)" -gt 0 ] &&
+	[ "$(field copy_limit_bytes)" -gt 0 ] &&
+	[ "$(grep '"n_copied_bytes"' "$work/out" | sed -n '1s/[^0-9]//gp')" -le \
+		"$(field copy_limit_bytes)" ]
+verdict $? "of the prompt at most the partly filled last block is copied, once a fork"
+
+run 4 demo --tokens 24 --flip-bit 1590 --json && has '"good": false' &&
+	has '"logits_equal": false' && has '"kv_equal": false' && [ "$(field n_bad_blocks)" = 1 ] &&
+	[ "$(field first_bad_token)" -le 1590 ] &&
+	[ "$(($(field first_bad_token) + $(field block_tokens)))" -gt 1590 ]
+verdict $? "a flipped bit near the end is seen in the logits, in K and V, and named by verify"
+
+run 4 demo --tokens 24 --flip-bit 70 --json && has '"kv_equal": false' &&
+	[ "$(field n_bad_blocks)" = 1 ] && [ "$(field first_bad_token)" -le 70 ] &&
+	[ "$(($(field first_bad_token) + $(field block_tokens)))" -gt 70 ]
+verdict $? "a flipped bit far back is seen in K and V, and named by verify"
+
+run 1 demo --model "$work/nothing"
+verdict $? "a model that is not there is told, and the demonstration ends"
+
+no_leftovers
+verdict $? "the demonstration leaves nothing behind"
+
+# A daemon that goes on; its objects are those of a demonstration that leaves them there.
+mkfifo "$work/ready"
+"$top_builddir/kvcached" --runtime-dir="$work/run" --pool-bytes=128M --ready-fd=3 \
+	3>"$work/ready" >"$work/log" 2>&1 &
+daemon=$!
+read -r line <"$work/ready" || :
+KVCACHED_RUNTIME_DIR=$work/run
+export KVCACHED_RUNTIME_DIR
+
+run 0 status && has "Host pool   128 MiB" && has "0 sequences, 0 snapshots"
+verdict $? "status shows the pool of the daemon"
+
+run 0 demo --tokens 24 --keep --runtime-dir "$work/run" && has "Kept:" && run 0 ls --names
+prefix=$(sed -n 's|/prompt$||p' "$work/out")
+[ -n "$prefix" ] && [ "$(wc -l <"$work/out")" = 5 ] && has "$prefix/sample-4"
+verdict $? "ls names the prompt and the four forks that were kept"
+
+run 0 ls && has "parked" && has "snapshot" && run 0 ls "$prefix/s" && ! has "$prefix/prompt"
+verdict $? "ls lists them with their states, or those with a prefix"
+
+run 0 show "$prefix/prompt" && has "1,599" && has "f32, K raw, V raw" && has "0-3: 2 heads, K 64"
+verdict $? "show tells length and layout"
+
+run 0 tree && has "$prefix/prompt" && has "$prefix/sample-1"
+verdict $? "tree draws the forks below their prompt"
+
+run 0 snapshot "$prefix/sample-1" a.1 "$prefix/sample-2" a.2 && has "a.2: snapshot @" &&
+	run 1 snapshot "$prefix/sample-1" a.1 && run 0 snapshot "$prefix/sample-1" a.1 --replace
+verdict $? "snapshots are taken together, and replaced only when told to"
+
+run 0 fork a.1 f.1 && has "f.1: sequence @" && run 0 rollback f.1 --keep 100 &&
+	has "f.1: 100 tokens now" && run 0 rollback f.1 --remove 100 && has "f.1: 0 tokens now" &&
+	run 1 rollback f.1 --remove 1
+verdict $? "a fork is rolled back to 100 and to no tokens, and not further"
+
+run 0 verify --all && has "intact" && run 0 verify a.1 a.2 --json && has '"intact": true' &&
+	! has '"intact": false'
+verdict $? "verify finds everything intact"
+
+run 0 session ls && has "kvcachectl" && run 1 session end 999999
+verdict $? "session ls shows this program; a session that is not there cannot be ended"
+
+run 1 rm f.1 a.1 nobody a.2 && has "f.1: removed" && has "a.2: removed" && run 1 show f.1
+verdict $? "rm removes what is there and names what is not"
+
+run 0 bench --rounds 20 && has "round_trip" && has "fork_local"
+verdict $? "bench prints a line for each operation"
+
+run 0 ls --names && [ "$(wc -l <"$work/out")" = 5 ]
+verdict $? "bench leaves nothing behind"
+
+kill "$daemon"
+wait "$daemon" 2>/dev/null
+daemon=
+run 3 status && [ ! -s "$work/out" ]
+verdict $? "without daemon the exit code is 3"
+
+echo "1..$number"
