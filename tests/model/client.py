@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The client's side: a session, its threads, and the update that they drive by the commit protocol.
 
-Promise: a thread does what the library does, in the library's order, and keeps private what the library keeps in its
-own process. What it knows of shared memory it loads each time. A request to the core is made only with the word idle.
+Promise: a thread does what the library does, in the library's order, and keeps private what the
+library keeps in its own process. What it knows of shared memory it loads each time. A request to
+the core is made only with the word idle.
 """
 
 from memory import join
@@ -13,10 +14,11 @@ MAX_SPINS = 60
 
 
 class Request:
-	"""One call to the core. Sent again until answered; `answer` comes with what the core knew."""
-
+	"""One call to the core. Sent again until answered; `answer` comes with what the core
+	knew."""
 	def __init__(self, thread, number, kind, args):
-		self.session, self.thread, self.number, self.kind, self.args = thread.session, thread, number, kind, args
+		self.session, self.thread, self.number = thread.session, thread, number
+		self.kind, self.args = kind, args
 		thread.agent.barrier()
 		self.clock = list(thread.agent.clock)
 		self.is_answered, self.answer, self.answer_clock = False, None, None
@@ -24,9 +26,9 @@ class Request:
 
 class Sequence:
 	"""What a thread knows of one of its sequences, beside what is in its place."""
-
 	def __init__(self, key, place, n_entries, pin=None, is_known=False):
-		self.key, self.place, self.n_entries, self.pin, self.is_known = key, place, n_entries, pin, is_known
+		self.key, self.place, self.n_entries = key, place, n_entries
+		self.pin, self.is_known = pin, is_known
 		self.spares = []
 		self.state = None
 
@@ -41,7 +43,9 @@ class Session:
 		self.writers = [Writer(self, i) for i in range(n_threads)]
 		for writer in self.writers:
 			world.enter(writer)
-		self.threads = [Thread(world, self, writer, world.agent()) for writer in self.writers]
+		self.threads = [
+			Thread(world, self, writer, world.agent()) for writer in self.writers
+		]
 
 	def is_quiet(self):
 		return all(not thread.is_busy for thread in self.threads)
@@ -77,7 +81,8 @@ class Thread:
 	# ---- blocks, counted in the process
 
 	def sync(self):
-		"""The session's own atomics (acquire and release): what one thread counted the others know."""
+		"""The session's own atomics (acquire and release): what one thread counted the
+		others know."""
 		self.agent.learn(self.session.clock)
 		self.session.clock = list(join(self.session.clock, self.agent.clock))
 		self.agent.fence_release()
@@ -109,7 +114,8 @@ class Thread:
 		return left == 0
 
 	def leave(self, seq, entry, early_count=None):
-		"""A block has left the table by the swap that is done: to the spares, or on its way back to the core."""
+		"""A block has left the table by the swap that is done: to the spares, or on its way
+		back to the core."""
 		number, count = entry
 		is_last = self.unrefer(number)
 		if number not in self.session.grants:
@@ -118,7 +124,8 @@ class Thread:
 			if self.rules("references-counted"):
 				return
 			self.session.references[number] = 0
-		now = early_count if early_count is not None else self.agent.load(seq.place.freeze_count)
+		now = early_count if early_count is not None else self.agent.load(
+			seq.place.freeze_count)
 		if count == now or not self.rules("reuse-checked"):
 			self.world.count("reused")
 			(seq.spares if seq in self.sequences else self.session.pool).append(number)
@@ -160,7 +167,8 @@ class Thread:
 		pins = self.session.pins
 		if seq.pin is not None:
 			pins[seq.pin] -= 1
-			if not pins[seq.pin] or (seq.is_known and not self.rules("pin-outlives-parent")):
+			if not pins[seq.pin] or (seq.is_known
+				and not self.rules("pin-outlives-parent")):
 				self.untold.append(("unpin", seq.pin))
 		if seq.is_known:
 			self.untold.append(("forget", seq.key))
@@ -213,7 +221,8 @@ class Thread:
 			part.cancelled()
 
 	def open(self, update):
-		"""Idle to open, if the update number is still the one it began with; waits for a hold, but not for ever."""
+		"""Idle to open, if the update number is still the one it began with; waits for a
+		hold, but not for ever."""
 		agent, word = self.agent, self.writer.word
 		acquire = self.rules("open-acquires")
 		for _ in range(MAX_SPINS):
@@ -224,7 +233,8 @@ class Thread:
 				if self.rules("moved-refused"):
 					return None
 				update = now
-			if state == IDLE and agent.swap(word, seen, (OPEN, generation, now), acquire=acquire):
+			if state == IDLE and agent.swap(word, seen,
+				(OPEN, generation, now), acquire=acquire):
 				yield
 				return now
 		return None
@@ -236,13 +246,15 @@ class Thread:
 			bases[part.place.index] = part.base
 			states.update(part.states())
 		bump = any(part.bumps for part in parts)
-		back = not self.rules("update-goes-up") and update > 1 and all(isinstance(p, Rollback) for p in parts)
+		back = not self.rules("update-goes-up") and update > 1 and all(
+			isinstance(p, Rollback) for p in parts)
 		while True:
 			seen = agent.load(word)
 			yield
 			state, generation, _ = seen
 			after = HELD if state == WANTED else IDLE
-			new = (after, (generation + bump) % GENERATIONS, update - 1 if back else update + 1)
+			new = (after, (generation + bump) % GENERATIONS,
+				update - 1 if back else update + 1)
 			if agent.swap(word, seen, new, release=self.rules("commit-releases")):
 				break
 		self.world.count("commits")
@@ -254,7 +266,8 @@ class Thread:
 		yield
 
 	def abandon(self, parts, update):
-		"""An error under the open word: bytes and stamps are put right before anyone else comes."""
+		"""An error under the open word: bytes and stamps are put right before anyone else
+		comes."""
 		agent, word = self.agent, self.writer.word
 		for part in reversed(parts):
 			yield from part.undo(update)
@@ -267,7 +280,8 @@ class Thread:
 			seen = agent.load(word)
 			yield
 			state, generation, _ = seen
-			if agent.swap(word, seen, (HELD if state == WANTED else IDLE, generation, update)):
+			if agent.swap(word, seen,
+				(HELD if state == WANTED else IDLE, generation, update)):
 				break
 		self.world.count("abandoned")
 		self.cancel(parts)
@@ -333,7 +347,8 @@ class Thread:
 	# ---- what a thread does, by weight
 
 	def some(self):
-		return self.rnd.sample(self.sequences, min(len(self.sequences), self.rnd.choice((1, 1, 1, 2, 3))))
+		return self.rnd.sample(self.sequences,
+			min(len(self.sequences), self.rnd.choice((1, 1, 1, 2, 3))))
 
 	def generate(self):
 		"""An update of one or several sequences, each by a part of its own."""
@@ -374,4 +389,10 @@ class Thread:
 			yield from self.update([Drop(self, self.rnd.choice(self.sequences))])
 
 
-KINDS = {"append": Append, "rollback": Rollback, "in place": InPlace, "rows": DropRows, "mark": Mark}
+KINDS = {
+	"append": Append,
+	"rollback": Rollback,
+	"in place": InPlace,
+	"rows": DropRows,
+	"mark": Mark
+}

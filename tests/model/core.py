@@ -1,33 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""The core: holds, freezes, rolls back, buries dead sessions, answers requests, and starts again after its own death.
+"""The core: holds, freezes, rolls back, buries dead sessions, answers requests, and starts again
+after its own death.
 
-Promise: one life is one generator; killing it at any yield and starting another with the same catalogue must go
-unnoticed. It touches a live writer's headers only under a hold, and takes from a client's table only blocks that were
-granted to that session or are pinned for it.
+Promise: one life is one generator; killing it at any yield and starting another with the same
+catalogue must go unnoticed. It touches a live writer's headers only under a hold, and takes from a
+client's table only blocks that were granted to that session or are pinned for it.
 """
 
-from collections import namedtuple
+from shared import (BLOCK_SLOTS, GENERATIONS, HELD, IDLE, OPEN, WANTED, clear_above,
+	current, fill, n_blocks)
+from serve import Requests, Step, Target
+from world import Saved, must
 
-from shared import (BLOCK_SLOTS, GENERATIONS, HELD, IDLE, OPEN, WANTED, Header, clear_above, current, fill,
-	n_blocks)
-from world import Saved, State, must
-
-PATIENCE = 12		# looks at a wanted word before the command is answered busy
-ZERO = 0
-
-Target = namedtuple("Target", "place key")
-Step = namedtuple("Step", "place update header state")	# of a decided command: the truth it makes
+PATIENCE = 12  # looks at a wanted word before the command is answered busy
 
 
 def in_order(writers):
 	return sorted(set(writers), key=lambda writer: (writer.session.number, writer.index))
 
 
-class Core:
+class Core(Requests):
 	def __init__(self, world, agent):
 		self.world, self.agent = world, agent
 		self.rules, self.rnd, self.catalogue = world.rules, world.rnd, world.catalogue
-		self.frozen_at = {}	# place -> (update, key) of its last freeze in this life
+		self.frozen_at = {}  # place -> (update, key) of its last freeze in this life
 		self.is_acting = False
 		self.steps = self.run()
 
@@ -54,7 +50,8 @@ class Core:
 		for session in self.world.sessions:
 			for writer in session.writers:
 				if session.is_alive:
-					must(writer.word.newest[0] in (IDLE, OPEN), "%r: nobody will let it go", writer)
+					must(writer.word.newest[0] in (IDLE, OPEN),
+						"%r: nobody will let it go", writer)
 
 	# ---- holds
 
@@ -64,7 +61,8 @@ class Core:
 		return self.agent.swap(writer.word, seen, new, acquire=acquire, release=release)
 
 	def hold(self, writer):
-		"""True: held, and what the writer committed is seen. False: busy to the deadline, or dead."""
+		"""True: held, and what the writer committed is seen. False: busy to the deadline,
+		or dead."""
 		acquire = self.rules("hold-acquires")
 		patience = PATIENCE
 		while True:
@@ -104,7 +102,8 @@ class Core:
 			seen = self.agent.load(writer.word)
 			if seen[0] == HELD:
 				release = self.rules("letting-go-releases")
-				self.swap(writer, seen, IDLE, bump=writer in bumped, release=release)
+				self.swap(writer, seen, IDLE, bump=writer in bumped,
+					release=release)
 			yield
 
 	# ---- reading a client's tables
@@ -115,40 +114,49 @@ class Core:
 		header = current(self.agent, place.header, update)
 		if header is None or (header.key != key and self.rules("header-names-sequence")):
 			return None
-		must(header.key == key, "%r: place %d is not sequence %d any more", place.writer, place.index, key)
+		must(header.key == key, "%r: place %d is not sequence %d any more", place.writer,
+			place.index, key)
 		blocks = []
 		for i in range(n_blocks(header.n_slots)):
 			entry = current(self.agent, place.table[i], update)
-			must(entry is not None, "%r: place %d: no entry %d at update %d", place.writer, place.index, i, update)
+			must(entry is not None, "%r: place %d: no entry %d at update %d",
+				place.writer, place.index, i, update)
 			blocks.append(entry[0])
 		session = place.writer.session.number
 		allowed = {b for b, s in self.catalogue.grants.items() if s == session}
 		for number, pinned in self.catalogue.pins.values():
 			if number == session:
 				allowed.update(pinned)
-		must(set(blocks) <= allowed, "%r: place %d names blocks %s of others", place.writer, place.index,
-			sorted(set(blocks) - allowed))
+		must(
+			set(blocks) <= allowed, "%r: place %d names blocks %s of others",
+			place.writer, place.index, sorted(set(blocks) - allowed))
 		marks = tuple(self.agent.load(cell) for cell in place.marks[:header.n_marks])
 		return update, header, blocks, marks
 
 	def saved(self, place, what):
-		"""What `read` found, beside the truth; checked here, for the reader of a snapshot sees what the core saw."""
+		"""What `read` found, beside the truth; checked here, for the reader of a snapshot
+		sees what the core saw."""
 		update, header, blocks, marks = what
 		state = self.world.history[place.writer].get(update, {}).get(place.index)
-		must(state is not None, "%r: place %d: update %d was never true", place.writer, place.index, update)
-		must(header.n_slots == len(state.tokens) and marks == state.marks, "%r: place %d: read %s %s, truth %s",
-			place.writer, place.index, header, marks, state)
-		self.world.check_bytes(blocks, state.tokens, "what the core took at update %d" % update, self.agent)
+		must(state is not None, "%r: place %d: update %d was never true", place.writer,
+			place.index, update)
+		must(header.n_slots == len(state.tokens) and marks == state.marks,
+			"%r: place %d: read %s %s, truth %s", place.writer, place.index, header,
+			marks, state)
+		self.world.check_bytes(blocks, state.tokens,
+			"what the core took at update %d" % update, self.agent)
 		return Saved(blocks, header, state)
 
 	# ---- commands
 
 	def freeze(self, place, update, header):
-		"""True: the marks were raised. A sequence frozen at this update already is as it was."""
+		"""True: the marks were raised. A sequence frozen at this update already is as it
+		was."""
 		if self.frozen_at.get(place) == (update, header.key):
 			return False
 		if self.rules("marks-raised"):
-			slots, count = self.agent.load(place.frozen_slots), self.agent.load(place.freeze_count)
+			slots, count = self.agent.load(place.frozen_slots), self.agent.load(
+				place.freeze_count)
 			self.agent.store(place.frozen_slots, max(slots, header.n_slots))
 			yield
 			if self.rules("count-raised"):
@@ -203,6 +211,7 @@ class Core:
 			for saved in taken:
 				self.catalogue.snapshots[self.catalogue.new_id()] = saved
 			self.note_answer(request, True)
+
 		self.catalogue.record(self.agent, change)
 		self.world.count("snapshots")
 		if len(taken) > 1:
@@ -210,7 +219,8 @@ class Core:
 		self.reply(request)
 
 	def rollback(self, targets):
-		"""An operator's: decided in the log under all holds, then carried out, redone by the next life if need be."""
+		"""An operator's: decided in the log under all holds, then carried out, redone by
+		the next life if need be."""
 		writers = in_order(target.place.writer for target in targets)
 		ok = yield from self.hold_all(writers)
 		if not ok:
@@ -222,10 +232,12 @@ class Core:
 				yield from self.let_go(writers)
 				return
 			update, header, _, marks = what
-			keep = max(0, header.n_slots - self.rnd.randint(0, self.rnd.choice((1, 2, 6))))
+			keep = max(0,
+				header.n_slots - self.rnd.randint(0, self.rnd.choice((1, 2, 6))))
 			kept_marks = sum(length <= keep for _, length in marks)
 			old = self.world.truth[place.writer][place.index]
-			step = Step(place, update, header.but(n_slots=keep, n_marks=kept_marks), self.world.rolled_back(old, keep))
+			step = Step(place, update, header.but(n_slots=keep, n_marks=kept_marks),
+				self.world.rolled_back(old, keep))
 			steps.append(step)
 			updates[place.writer] = update
 			yield
@@ -241,13 +253,16 @@ class Core:
 			self.catalogue.decided = steps
 			if change:
 				change()
+
 		self.catalogue.record(self.agent, both)
 		for step in steps:
-			states = self.world.decided.setdefault(step.place.writer, (step.update + 1, {}))[1]
+			states = self.world.decided.setdefault(step.place.writer,
+				(step.update + 1, {}))[1]
 			states[step.place.index] = step.state
 
 	def carry_out(self, again=False):
-		"""An update of the core's own on each writer. Where a word is no longer held, it was done."""
+		"""An update of the core's own on each writer. Where a word is no longer held, it
+		was done."""
 		steps = self.catalogue.decided
 		for writer in in_order(step.place.writer for step in steps):
 			seen = self.agent.load(writer.word, acquire=True)
@@ -258,14 +273,17 @@ class Core:
 			elif seen[0] != HELD or seen[2] != mine[0].update:
 				continue
 			for step in mine:
-				fill(self.agent, step.place.header, seen[2], step.header, self.rules)
+				fill(self.agent, step.place.header, seen[2], step.header,
+					self.rules)
 				yield
-			if self.swap(writer, seen, IDLE, bump=1, step=1, release=self.rules("letting-go-releases")):
+			if self.swap(writer, seen, IDLE, bump=1, step=1,
+				release=self.rules("letting-go-releases")):
 				self.world.commit_decided(writer, seen[2] + 1)
 			yield
 
 		def change():
 			self.catalogue.decided = None
+
 		self.catalogue.record(self.agent, change)
 
 	# ---- death
@@ -299,7 +317,8 @@ class Core:
 				return
 
 	def put_rows_back(self, place, update):
-		"""The update that was being written in place never happened: old bytes, newest row first."""
+		"""The update that was being written in place never happened: old bytes, newest row
+		first."""
 		header = current(self.agent, place.header, update)
 		if header is None or not self.rules("rows-put-back"):
 			return
@@ -308,10 +327,12 @@ class Core:
 			rows.reverse()
 		for i in rows:
 			row = self.agent.load(place.rows[i])
-			must(row is not None, "%r: row %d was counted but not written", place.writer, i)
+			must(row is not None, "%r: row %d was counted but not written",
+				place.writer, i)
 			slot, old = row
 			entry = current(self.agent, place.table[slot // BLOCK_SLOTS], update)
-			if entry[1] == self.agent.load(place.freeze_count) or not self.rules("rows-only-own"):
+			if entry[1] == self.agent.load(
+				place.freeze_count) or not self.rules("rows-only-own"):
 				self.world.check_not_seen(entry[0], slot % BLOCK_SLOTS)
 				block = self.world.blocks[entry[0]]
 				self.agent.store(block.slots[slot % BLOCK_SLOTS], old)
@@ -319,7 +340,8 @@ class Core:
 			yield
 
 	def bury(self, session):
-		"""The process is gone (pidfd): its words are settled, its named sequences parked, the rest is free."""
+		"""The process is gone (pidfd): its words are settled, its named sequences parked,
+		the rest is free."""
 		for thread in session.threads:
 			self.agent.learn(thread.agent.clock)
 		self.agent.fence_release()
@@ -358,130 +380,11 @@ class Core:
 			for key in [k for k in catalogue.answers if k[0] == number]:
 				del catalogue.answers[key]
 			catalogue.parked.update(parked)
+
 		session.is_being_buried = True
 		catalogue.record(self.agent, change)
 		self.world.count("sessions buried")
 		self.world.forget_session(session)
-
-	# ---- requests
-
-	def serve(self, request):
-		self.agent.learn(request.clock)
-		self.agent.fence_release()
-		yield
-		key = (request.session.number, request.number)
-		if key in self.catalogue.answers and self.rules("answers-kept"):
-			return self.reply(request)
-		yield from getattr(self, "serve_" + request.kind)(request, *request.args)
-
-	def note_answer(self, request, answer):
-		if request is not None:
-			self.catalogue.answers[(request.session.number, request.number)] = answer
-
-	def answer(self, request, answer, change=None):
-		"""Record and answer are one record."""
-		def both():
-			if change:
-				change()
-			self.note_answer(request, answer)
-		if request is not None:
-			self.catalogue.record(self.agent, both)
-			self.reply(request)
-
-	def reply(self, request):
-		"""Sending may be the step that death prevents: then the request comes again."""
-		if request is None or not request.session.is_alive or self.rnd.random() < 0.05:
-			return
-		request.answer = self.catalogue.answers[(request.session.number, request.number)]
-		self.agent.barrier()
-		request.answer_clock = list(self.agent.clock)
-		request.is_answered = True
-		self.world.requests.remove(request)
-
-	def serve_reserve(self, request, n):
-		catalogue = self.catalogue
-		blocks = sorted(catalogue.free)
-		self.rnd.shuffle(blocks)
-		blocks = blocks[:n]
-		for number in blocks:
-			for cell in self.world.blocks[number].slots:
-				self.agent.store(cell, ZERO)
-			yield
-
-		def change():
-			catalogue.free.difference_update(blocks)
-			catalogue.grants.update({b: request.session.number for b in blocks})
-		self.answer(request, blocks, change)
-
-	def serve_release(self, request, blocks):
-		def change():
-			for number in blocks:
-				must(self.catalogue.grants.get(number) == request.session.number,
-					"block %d was given back twice", number)
-				del self.catalogue.grants[number]
-		self.answer(request, True, change)
-		yield
-
-	def serve_unpin(self, request, pin):
-		self.answer(request, True, lambda: self.catalogue.pins.pop(pin, None))
-		yield
-
-	def serve_forget(self, request, key):
-		self.answer(request, True, lambda: self.catalogue.sequences.pop(key, None))
-		yield
-
-	def serve_create(self, request, place, is_named):
-		yield from self.install(request, place, Saved([], Header(None, 0), State(None, (), ())), self.world.key(),
-			is_named)
-
-	def serve_fork(self, request, place, is_named):
-		if not self.catalogue.snapshots:
-			return self.answer(request, None)
-		number = self.rnd.choice(sorted(self.catalogue.snapshots))
-		base = self.catalogue.snapshots[number]
-		base = base._replace(state=base.state._replace(marks=()))
-		yield from self.install(request, place, base, self.world.key(), is_named)
-		self.world.count("core forks")
-
-	def serve_take_over(self, request, place):
-		if not self.catalogue.parked:
-			return self.answer(request, None)
-		key = self.rnd.choice(sorted(self.catalogue.parked))
-		yield from self.install(request, place, self.catalogue.parked[key], key, True)
-		self.world.count("takeovers")
-
-	def install(self, request, place, base, key, is_named):
-		"""A sequence in a free place of the caller, who waits: an update of the core's own on the caller's writer."""
-		catalogue, agent, writer = self.catalogue, self.agent, place.writer
-		ok = yield from self.hold(writer)
-		if not ok:
-			return
-		update = agent.load(writer.word)[2]
-		for cell, value in ((place.frozen_slots, 0), (place.freeze_count, 1), (place.rows_end, 0)):
-			agent.store(cell, value)
-		for i, number in enumerate(base.blocks):
-			entry = (number, 0 if self.rules("fork-entries-zero") else 1)
-			fill(agent, place.table[i], update, entry, self.rules)
-			yield
-		for cell, mark in zip(place.marks, base.state.marks):
-			agent.store(cell, mark)
-		yield
-		pin = catalogue.new_id() if base.blocks else None
-
-		def change():
-			if pin is not None:
-				catalogue.pins[pin] = (request.session.number, base.blocks)
-			catalogue.parked.pop(key, None)
-			catalogue.sequences[key] = (request.session.number, place, is_named)
-			self.note_answer(request, (key, base.blocks, pin))
-		header = Header(key, len(base.state.tokens), len(base.state.marks))
-		self.decide([Step(place, update, header, base.state._replace(key=key))], change)
-		yield
-		yield from self.carry_out()
-		self.reply(request)
-
-	def serve_publish(self, request, place, key):
-		yield from self.snapshot([Target(place, key)], request)
 
 	# ---- operators
 
@@ -492,8 +395,11 @@ class Core:
 		if choice < (0.5 if is_short else self.world.scenario.removes):
 			return self.remove()
 			yield
-		live = [Target(place, key) for key, (_, place, _) in sorted(catalogue.sequences.items())
-			if place.writer.session.is_alive]
+		live = [
+			Target(place, key)
+			for key, (_, place, _) in sorted(catalogue.sequences.items())
+			if place.writer.session.is_alive
+		]
 		if not live:
 			return
 		targets = self.rnd.sample(live, min(len(live), self.rnd.choice((1, 1, 2, 3))))
@@ -504,9 +410,11 @@ class Core:
 
 	def remove(self):
 		catalogue = self.catalogue
-		table = self.rnd.choice((catalogue.snapshots, catalogue.snapshots, catalogue.parked))
+		table = self.rnd.choice(
+			(catalogue.snapshots, catalogue.snapshots, catalogue.parked))
 		if table:
 			name = self.rnd.choice(sorted(table))
 			saved = table[name]
-			self.world.check_bytes(saved.blocks, saved.state.tokens, "removed %s" % name)
+			self.world.check_bytes(saved.blocks, saved.state.tokens,
+				"removed %s" % name)
 			catalogue.record(self.agent, lambda: table.pop(name))

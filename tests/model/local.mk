@@ -7,5 +7,7 @@ EXTRA_DIST += \
 	tests/model/memory.py \
 	tests/model/parts.py \
 	tests/model/reader.py \
+	tests/model/scenarios.py \
+	tests/model/serve.py \
 	tests/model/shared.py \
 	tests/model/world.py

@@ -1,33 +1,37 @@
 # SPDX-License-Identifier: MIT
 """What an update may consist of, one class each.
 
-An update takes its parts through the same stages: `begin` with the word idle (False: cannot), `opened` under the open
-word, `fill` (the copies that do not count), then `committed` after the swap, or `cancelled` when it was refused, or
-`undo` and `cancelled` when it was abandoned under the open word. Stages are generators; each yield is a point at which
-others run or the process dies. `state` is the truth that the part makes.
+An update takes its parts through the same stages: `begin` with the word idle (False: cannot),
+`opened` under the open word, `fill` (the copies that do not count), then `committed` after the
+swap, or `cancelled` when it was refused, or `undo` and `cancelled` when it was abandoned under the
+open word. Stages are generators; each yield is a point at which others run or the process dies.
+`state` is the truth that the part makes.
 """
 
-from shared import (BLOCK_SLOTS, MAX_MARKS, MAX_ROWS, MAX_SLOTS, Header, current, fill, fill_outside, n_blocks)
+from shared import (BLOCK_SLOTS, MAX_MARKS, MAX_ROWS, MAX_SLOTS, Header, current, fill,
+	fill_outside, n_blocks)
 from world import State, must
 
 
 class Part:
-	bumps = False		# the generation
+	bumps = False  # the generation
 	place = property(lambda self: self.seq.place)
 
 	def __init__(self, thread, seq):
 		self.thread, self.seq = thread, seq
-		self.agent, self.rules, self.rnd = thread.agent, thread.world.rules, thread.world.rnd
-		self.pending = {}	# table index -> (block, freeze count)
-		self.leaving = []	# entries that the update takes out of the table
+		self.agent, self.rules = thread.agent, thread.world.rules
+		self.rnd = thread.world.rnd
+		self.pending = {}  # table index -> (block, freeze count)
+		self.leaving = []  # entries that the update takes out of the table
 		self.header = None
 
 	def load(self, cell):
 		return self.agent.load(cell)
 
 	def read(self, update):
-		"""Header and marks, with the word idle. Two rollbacks by operators may come between two loads: so the word is
-		looked at again before a byte is written by what was read."""
+		"""Header and marks, with the word idle. Two rollbacks by operators may come between
+		two loads: so the word is looked at again before a byte is written by what was
+		read."""
 		self.header = current(self.agent, self.place.header, update)
 		yield
 		self.read_marks()
@@ -36,11 +40,13 @@ class Part:
 			self.agent.fence_acquire()
 			if self.load(self.thread.writer.word)[2] != update:
 				return False
-		self.base = self.thread.world.history[self.thread.writer].get(update, {}).get(self.place.index)
+		self.base = self.thread.world.history[self.thread.writer].get(update,
+			{}).get(self.place.index)
 		if self.header is None or self.base is None or self.header.key != self.seq.key:
 			return False
-		must(self.header.n_slots == len(self.base.tokens), "%r: begins update %d at %d slots, truth %d",
-			self.thread.writer, update, self.header.n_slots, len(self.base.tokens))
+		must(self.header.n_slots == len(self.base.tokens),
+			"%r: begins update %d at %d slots, truth %d", self.thread.writer, update,
+			self.header.n_slots, len(self.base.tokens))
 		return True
 
 	def read_marks(self):
@@ -49,7 +55,8 @@ class Part:
 
 	def is_own(self, count):
 		"""Nobody else has seen any slot of the block."""
-		return count == self.freeze_count or (count == 0 and not self.rules("foreign-untouched"))
+		return count == self.freeze_count or (count == 0
+			and not self.rules("foreign-untouched"))
 
 	def takes_append(self, entry, slot):
 		_, count = entry
@@ -57,17 +64,20 @@ class Part:
 			return False
 		if self.is_own(count):
 			return True
-		return count != 0 and (slot >= self.frozen_slots or not self.rules("copy-below-frozen"))
+		return count != 0 and (slot >= self.frozen_slots
+			or not self.rules("copy-below-frozen"))
 
 	def replace(self, index, entry, n_filled):
-		"""A block of the reserve takes the entry's place, with what is filled copied; None: the reserve is empty."""
+		"""A block of the reserve takes the entry's place, with what is filled copied; None:
+		the reserve is empty."""
 		number = self.thread.take(self.seq)
 		if number is None:
 			return None
 		blocks = self.thread.world.blocks
 		if entry is not None:
 			for i in range(min(BLOCK_SLOTS, max(0, n_filled))):
-				self.agent.store(blocks[number].slots[i], self.load(blocks[entry[0]].slots[i]))
+				self.agent.store(blocks[number].slots[i],
+					self.load(blocks[entry[0]].slots[i]))
 			self.leaving.append(entry)
 		self.pending[index] = (number, self.freeze_count)
 		return number
@@ -113,7 +123,6 @@ class Part:
 
 class Append(Part):
 	"""Says less (`keep`), more, or both. Below the committed length only copies are written."""
-
 	def begin(self, update):
 		ok = yield from self.read(update)
 		if not ok:
@@ -174,7 +183,10 @@ class Rollback(Part):
 		if not self.pops:
 			return
 		keep = n_blocks(len(self.state.tokens))
-		old = [current(self.agent, self.place.table[i], update) for i in range(keep, self.seq.n_entries)]
+		old = [
+			current(self.agent, self.place.table[i], update)
+			for i in range(keep, self.seq.n_entries)
+		]
 		self.seq.n_entries = min(self.seq.n_entries, keep)
 		early = None if self.rules("reuse-after-swap") else self.freeze_count
 		for entry in old:
@@ -183,7 +195,8 @@ class Rollback(Part):
 
 
 class InPlace(Part):
-	"""Overwrites slots below the length: the old bytes go to rows first, and the word is open all the while."""
+	"""Overwrites slots below the length: the old bytes go to rows first, and the word is open
+	all the while."""
 	bumps = False
 
 	def begin(self, update):
@@ -225,7 +238,8 @@ class InPlace(Part):
 		entry = current(self.agent, self.place.table[index], update)
 		if self.is_own(entry[1]):
 			return entry[0]
-		if not self.rules("in-place-needs-count") and entry[1] and slot >= self.frozen_slots:
+		if not self.rules(
+			"in-place-needs-count") and entry[1] and slot >= self.frozen_slots:
 			return entry[0]
 		return self.replace(index, entry, self.header.n_slots - index * BLOCK_SLOTS)
 
@@ -239,7 +253,8 @@ class InPlace(Part):
 			self.n_rows += 1
 			yield
 		if self.n_rows > before:
-			self.agent.store(self.place.rows_end, self.n_rows, release=self.rules("row-release"))
+			self.agent.store(self.place.rows_end, self.n_rows,
+				release=self.rules("row-release"))
 			if self.rules("row-fence"):
 				self.agent.fence_release()
 			yield
@@ -265,7 +280,6 @@ class InPlace(Part):
 
 class DropRows(Part):
 	"""The journal is cut: its bound in the header first, the end of its rows after the swap."""
-
 	def begin(self, update):
 		ok = yield from self.read(update)
 		if not ok:
@@ -282,8 +296,8 @@ class DropRows(Part):
 
 
 class Mark(Part):
-	"""Pushes a mark, or releases the newest. Marks above the committed number are nobody's yet."""
-
+	"""Pushes a mark, or releases the newest. Marks above the committed number are nobody's
+	yet."""
 	def begin(self, update):
 		ok = yield from self.read(update)
 		if not ok:
@@ -298,7 +312,7 @@ class Mark(Part):
 		self.agent.store(self.place.marks[n_marks], mark)
 		yield
 		self.n_marks = n_marks + 1
-		self.state = self.base._replace(marks=self.base.marks[:n_marks] + (mark,))
+		self.state = self.base._replace(marks=self.base.marks[:n_marks] + (mark, ))
 		return True
 
 	def new_header(self):
@@ -306,10 +320,11 @@ class Mark(Part):
 
 
 class Fork(Part):
-	"""Forks or snapshots a sequence inside the session, into a free place of this writer or of another thread's.
+	"""Forks or snapshots a sequence inside the session, into a free place of this writer or of
+	another thread's.
 
-	Another thread's place is not under this word: it is filled from outside, and its owner makes it live by an update
-	of its own. Until then it is a gift on the way.
+	Another thread's place is not under this word: it is filled from outside, and its owner
+	makes it live by an update of its own. Until then it is a gift on the way.
 	"""
 	bumps = True
 
@@ -320,22 +335,29 @@ class Fork(Part):
 		self.key = thread.world.key()
 
 	def opened(self, update):
-		"""Freezes the parent as the core would, and counts the references before anyone may see them."""
+		"""Freezes the parent as the core would, and counts the references before anyone may
+		see them."""
 		self.read_marks()
 		yield
 		if self.rules("fork-raises-marks"):
-			self.agent.store(self.place.frozen_slots, max(self.frozen_slots, self.header.n_slots))
+			self.agent.store(self.place.frozen_slots,
+				max(self.frozen_slots, self.header.n_slots))
 			self.agent.store(self.place.freeze_count, self.freeze_count + 1)
-		table = [current(self.agent, self.place.table[i], update) for i in range(n_blocks(self.header.n_slots))]
+		table = [
+			current(self.agent, self.place.table[i], update)
+			for i in range(n_blocks(self.header.n_slots))
+		]
 		for entry in table:
 			self.thread.refer(entry[0])
 			self.shared.append(entry)
 			yield
-		self.child = [(b, 0 if self.rules("fork-entries-zero") else c + 1) for b, c in table]
+		self.child = [(b, 0 if self.rules("fork-entries-zero") else c + 1)
+			for b, c in table]
 
 	def fill(self, update):
 		target = self.target
-		for cell, value in ((target.frozen_slots, 0), (target.freeze_count, 1), (target.rows_end, 0)):
+		for cell, value in ((target.frozen_slots, 0), (target.freeze_count, 1),
+			(target.rows_end, 0)):
 			self.agent.store(cell, value)
 		for i, entry in enumerate(self.child):
 			if self.other:
@@ -344,7 +366,8 @@ class Fork(Part):
 				fill(self.agent, target.table[i], update, entry, self.rules)
 			yield
 		if not self.other:
-			fill(self.agent, target.header, update, Header(self.key, self.header.n_slots), self.rules)
+			fill(self.agent, target.header, update,
+				Header(self.key, self.header.n_slots), self.rules)
 			yield
 
 	def cancelled(self):
@@ -363,7 +386,6 @@ class Fork(Part):
 
 class Adopt(Part):
 	"""Makes live what another thread's Fork has put into a place of this writer."""
-
 	def __init__(self, thread, gift):
 		super().__init__(thread, gift)
 		self.state, self.base = gift.state, None
@@ -385,8 +407,8 @@ class Adopt(Part):
 
 
 class Drop(Part):
-	"""The sequence is gone with the swap; its blocks leave after it, its place once the core knows."""
-
+	"""The sequence is gone with the swap; its blocks leave after it, its place once the core
+	knows."""
 	def begin(self, update):
 		ok = yield from self.read(update)
 		if not ok:
@@ -398,7 +420,10 @@ class Drop(Part):
 		return None
 
 	def committed(self, update):
-		old = [current(self.agent, self.place.table[i], update) for i in range(self.seq.n_entries)]
+		old = [
+			current(self.agent, self.place.table[i], update)
+			for i in range(self.seq.n_entries)
+		]
 		self.thread.sequences.remove(self.seq)
 		for entry in old:
 			self.thread.leave(self.seq, entry)

@@ -1,44 +1,56 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: MIT
-"""The commit protocol, run by random interleavings with death at every point. TAP: a line a scenario, a line a rule.
+"""The commit protocol, run by random interleavings with death at every point. TAP: a line a
+scenario, a line a rule.
 
-	protocol_sim.py [--runs N] [--steps N] [--seed S] [--rules-only | --scenarios-only] [NAME...]
+	protocol_sim.py [--runs N] [--steps N] [--seed S]
+		[--rules-only | --scenarios-only] [NAME...]
 
-The suite runs it with its defaults (fixed seeds, half a minute of one processor). By hand, after a change of the
-protocol: `tests/model/protocol_sim.py --scenarios-only --runs 2000 --seed 1000`. A failure prints scenario, seed and
-step; `--seed S --runs 1 NAME` repeats it.
+The suite runs it with its defaults: fixed seeds, some ten seconds of one processor. By hand, after
+a change of the protocol: `tests/model/protocol_sim.py --scenarios-only --runs 2000 --seed 1000`. A
+failure prints scenario, seed and step; `--seed S --runs 1 NAME` repeats it.
 
-What it is. Sessions of several threads, each the writer of several sequences, and the core are generators; each yield
-is a point at which the others run or anyone dies. They follow the rules of the commit protocol and share memory that
-is as weak as C11 allows (memory.py). shared.py: the words in shared memory and the rules. client.py, parts.py: what
-libkvcache does. core.py: what the core does. reader.py: a process that looks on. world.py: the truth, the core's log,
-and what must hold at all times: a writer's committed state is what its updates made it, a snapshot never changes, every
-block is free, granted or pinned, and a granted one is in one list or in as many tables as are counted. A freed block is
-overwritten at once. Then each rule is broken in turn, and the run must find a violation: so it is known to be able to.
+What it is. Sessions of several threads, each the writer of several sequences, and the core are
+generators; each yield is a point at which the others run or anyone dies. They follow the rules of
+the commit protocol and share memory that is as weak as C11 allows (memory.py). shared.py: the words
+in shared memory and the rules. client.py, parts.py: what libkvcache does. core.py: what the core
+does. reader.py: a process that looks on. world.py: the truth, the core's log, and what must hold at
+all times: a writer's committed state is what its updates made it, a snapshot never changes, every
+block is free, granted or pinned, and a granted one is in one list or in as many tables as are
+counted. A freed block is overwritten at once. Then each rule is broken in turn, and the run must
+find a violation: so it is known to be able to.
 
-Modelled: append, rollback, both in one update, in-place writes with undo rows (for a crash), marks, reserve and release
-of blocks, local forks and snapshots, forks from thread to thread, forks and takeover through the core, snapshots and
-operators' rollbacks over several writers, sessions and core killed, lost answers, readers. One layer group of blocks of
-four slots. Not modelled: fold, replay rows, rollback through undo rows, sequence planes, more than one layer group
-(frozen_slots of each is its own), a client that lies.
+Modelled: append, rollback, both in one update, in-place writes with undo rows (for a crash), marks,
+reserve and release of blocks, local forks and snapshots, forks from thread to thread, forks and
+takeover through the core, snapshots and operators' rollbacks over several writers, sessions and
+core killed, lost answers, readers. One layer group of blocks of four slots. Not modelled: fold,
+replay rows, rollback through undo rows, sequence planes, more than one layer group (frozen_slots of
+each is its own), a client that lies.
 
 What the C code needs of memory order ("swap": compare-and-swap of the commit word):
-	1. opening swap: acquire. Marks are read again after it for in-place writes and local forks.
-	2. release fence after the opening swap, before headers, entries, rows and bytes are stored under it. Stores of
-	   the next update, with the word idle, are then ordered for readers too.
-	3. committing swap (to idle or held): release. All stores of the update, appended bytes included, come before it.
-	4. core: the swap to held, or the load that finds held: acquire; a release fence after it.
-	5. core: the swap that lets go: release. Frozen marks and headers come before it.
-	6. core: a log record is complete, and counted, after all that it tells of is in shared memory (release before),
-	   and before what it decides is swapped in (release fence after).
-	7. beginning an update: load of the word: acquire; then header and marks. Whoever reads a header without a hold,
-	   the writer too, looks at the word again (acquire fence, load) before it uses what it read: two rollbacks by
-	   operators may have rewritten the copy in between. Only the update number must be equal for the writer.
-	8. undo row: the row, then its count (release), then a release fence, then the slot is overwritten.
-	9. reader: load of the word (acquire), copies, acquire fence, load of the word: equal and idle, or it moved.
-	10. freeze count for the reuse of a block: loaded after the committing swap (acquire there).
-	11. stamp and body of a copy: no order of their own. The same holds for table entries, marks and new bytes.
-	12. places and blocks that pass between threads, and counts of references: acquire and release, as a mutex is.
+
+ 1. opening swap: acquire. Marks are read again after it for in-place writes and local forks.
+ 2. release fence after the opening swap, before headers, entries, rows and bytes are stored under
+    it. What the next update writes with the word idle is then ordered for readers too.
+ 3. committing swap (to idle or held): release. All stores of the update, appended bytes included,
+    come before it.
+ 4. core: the swap to held, or the load that finds held: acquire; a release fence after it.
+ 5. core: the swap that lets go: release. Frozen marks and headers come before it.
+ 6. core: a log record is complete, and counted, after all that it tells of is in shared memory
+    (release before), and before what it decides is swapped in (release fence after).
+ 7. beginning an update: load of the word: acquire; then header and marks. Whoever reads a header
+    without a hold, the writer too, looks at the word again (acquire fence, load) before it uses
+    what it read: two rollbacks by operators may have rewritten the copy in between. For the writer
+    only the update number must be equal. A writer that keeps its header in private memory needs
+    this only when it reads it anew.
+ 8. undo row: the row, then its count (release), then a release fence, then its slot is overwritten.
+ 9. reader: load of the word (acquire), copies, acquire fence, load of the word: equal and idle, or
+    it moved.
+10. freeze count for the reuse of a block: loaded after the committing swap (acquire there).
+11. stamp and body of a copy: no order of their own. The same holds for table entries, marks and
+    appended bytes.
+12. places and blocks that pass between threads, and counts of references: acquire and release, as a
+    mutex is.
 """
 
 import argparse
@@ -47,10 +59,11 @@ import sys
 
 sys.dont_write_bytecode = True
 
-from client import KINDS, Session, Thread  # noqa: E402
+from client import Session, Thread  # noqa: E402
 from core import Core  # noqa: E402
 from memory import Agent  # noqa: E402
 from reader import Reader  # noqa: E402
+from scenarios import HUNTS, SCENARIOS  # noqa: E402
 from shared import HELD, OPEN, RULES, WANTED, Rules  # noqa: E402
 from world import Violation, World  # noqa: E402
 
@@ -58,119 +71,45 @@ RUNS, STEPS = 6, 4000
 HUNT_RUNS, HUNT_STEPS = 120, 3000
 
 
-class Scenario:
-	"""How many of what, what threads do by weight, and how often anyone dies."""
-
-	def __init__(self, what, sessions=2, threads=1, kinds="append append rollback", ops=(), blocks=40, readers=0,
-			operator=0.3, snapshots=0.7, removes=0, session_dies=0.0015, core_dies=0.0004, abandons=0.04,
-			staleness=0.4, core_shares=(0.15, 0.3, 0.5)):
-		self.what, self.sessions, self.threads, self.blocks = what, sessions, threads, blocks
-		self.operator, self.snapshots, self.removes = operator, snapshots, removes
-		self.abandons, self.staleness, self.core_shares = abandons, staleness, core_shares
-		self.kinds = [KINDS[kind.replace("_", " ")] for kind in kinds.split()]
-		self.ops = {"generate": 12, "create": 1, "give_up_blocks": 0.5}
-		self.ops.update(ops)
-		self.readers, self.session_dies, self.core_dies = readers, session_dies, core_dies
-
-
-FORKS = {"fork_local": 3, "drop": 2, "tell": 1}
-GIFTS = {"fork_local": 4, "drop": 3, "offer_place": 2, "adopt": 4, "tell": 1}
-SHARE = {"fork_of_snapshot": 2, "take_over": 1.5, "publish": 1.5, "drop": 1, "tell": 1}
-ALL = dict(GIFTS, **SHARE)
-SCENARIOS = {
-	"alone": Scenario("one writer and the core: append, rollback, snapshot", sessions=1),
-	"many": Scenario("commands over several writers of several sessions hold all or none", sessions=3, operator=0.7),
-	"moved": Scenario("rollbacks by operators while the writer rolls back and appends", sessions=1, operator=1,
-		kinds="append append rollback", snapshots=0.4, session_dies=0.0003, staleness=0.7),
-	"forks": Scenario("local forks and snapshots, dropped in any order", ops=dict(FORKS, create=3), blocks=48,
-		session_dies=0.0005),
-	"gifts": Scenario("forks between threads of one session", sessions=1, threads=3, ops=GIFTS, blocks=56,
-		session_dies=0.0003),
-	"share": Scenario("forks of snapshots in other sessions, and of those inside", ops=dict(FORKS, **SHARE), blocks=56,
-		removes=0.15, session_dies=0.0005),
-	"takeover": Scenario("what the dead left is taken over", ops=dict(SHARE, take_over=4), session_dies=0.003, blocks=56),
-	"in-place": Scenario("in-place writes with undo rows", kinds="append in_place in_place rollback rows",
-		ops={"create": 0.2}, operator=0.05, session_dies=0.003),
-	"marks": Scenario("marks pushed, released, passed by rollbacks", kinds="append mark mark rollback",
-		ops={"take_over": 1, "drop": 0.3, "tell": 1}, session_dies=0.002),
-	"readers": Scenario("a reader of a live sequence gets one update or knows that it moved", sessions=1,
-		kinds="append append rollback rollback in_place", readers=3, operator=0.1, session_dies=0.0002,
-		staleness=0.7),
-	"short": Scenario("everything with too few blocks", threads=2, kinds="append append append rollback mark",
-		ops=ALL, blocks=20),
-	"all": Scenario("everything", sessions=2, threads=2, kinds="append append rollback in_place rows mark", ops=ALL,
-		blocks=64, readers=1, operator=0.5, session_dies=0.001),
-}
-
-
-# Where a broken rule shows soonest; others show in "alone".
-ONE = {"create": 0, "give_up_blocks": 0}	# one sequence, so that all that happens happens to it
-QUIET = dict(sessions=1, ops=ONE, operator=0, session_dies=0, readers=4, staleness=0.7)
-HUNTS = {
-	"begin-checked": Scenario("", 1, kinds="append", ops=ONE, operator=1, snapshots=0, session_dies=0, core_dies=0,
-		staleness=0.7, core_shares=(0.5, 0.6, 0.7)),
-	"begin-acquires": Scenario("", 1, kinds="append rollback", ops=ONE, operator=1, session_dies=0, core_dies=0,
-		staleness=0.7),
-	"reuse-after-swap": Scenario("", 1, kinds="append rollback", ops=ONE, operator=1, snapshots=0.9, session_dies=0,
-		core_dies=0),
-	"fork-raises-marks": Scenario("", 1, kinds="append rollback", ops=FORKS, operator=0.02, session_dies=0),
-	"place-cleared": Scenario("", 1, 3, ops=GIFTS, blocks=60, operator=0.05, session_dies=0),
-	"pin-outlives-parent": Scenario("", 3, ops=dict(SHARE, generate=6, fork_local=4, drop=3, tell=3), removes=0.4,
-		session_dies=0.0008),
-	"log-releases": Scenario("", core_dies=0.004, operator=0.7),
-	"decided-once": Scenario("", 3, core_dies=0.004, operator=0.7, snapshots=0.3),
-	"in-place-needs-count": Scenario("", kinds="append in_place in_place in_place", operator=0.05, session_dies=0.004),
-	"rows-newest-first": Scenario("", kinds="append in_place in_place in_place", operator=0.02, session_dies=0.004),
-	"rows-end-with-bound": Scenario("", kinds="append append in_place rollback", operator=0.02, session_dies=0.003,
-		abandons=0.4),
-	"open-fence": Scenario("", kinds="append rollback in_place", **QUIET),
-	"reader-fence": Scenario("", kinds="append rollback in_place", **QUIET),
-	"reader-acquires": Scenario("", kinds="append rollback in_place", **QUIET),
-}
-HUNTS.update((rule, SCENARIOS[name]) for name, rules in {
-	"many": ("all-held-at-once", "decided-completed", "held-let-go", "answers-kept"),
-	"moved": ("moved-refused",),
-	"forks": ("references-counted", "header-names-sequence", "fork-entries-zero"),
-	"share": ("foreign-untouched", "own-blocks-counted", "released-once"),
-	"takeover": ("parked-pinned",),
-	"in-place": ("marks-read-again", "open-acquires", "rows-put-back", "rows-only-own", "row-release", "row-fence"),
-	"marks": ("marks-above-count", "marks-dropped"),
-}.items() for rule in rules)
-
-
 class Run:
 	"""One seed: who runs next, and who dies."""
-
 	def __init__(self, scenario, seed, rules):
 		self.scenario, self.rnd = scenario, random.Random(seed)
 		self.world = World(self.rnd, rules, scenario)
 		self.n_sessions = 0
 		self.core = Core(self.world, Agent(0, self.rnd, staleness=scenario.staleness))
-		self.readers = [Reader(self.world, self.world.agent()) for _ in range(scenario.readers)]
+		self.readers = [
+			Reader(self.world, self.world.agent()) for _ in range(scenario.readers)
+		]
 		self.core_share = self.rnd.choice(scenario.core_shares)
 		self.stickiness = self.rnd.choice((0.0, 0.5, 0.9))
 
 	def attach(self):
 		self.n_sessions += 1
-		self.world.sessions.append(Session(self.world, self.n_sessions, self.scenario.threads))
+		self.world.sessions.append(
+			Session(self.world, self.n_sessions, self.scenario.threads))
 
 	def kill_session(self, who):
 		alive = [s for s in self.world.sessions if s.is_alive]
 		if alive:
 			session = getattr(who, "session", None) or self.rnd.choice(alive)
 			session.kill()
-			self.world.requests[:] = [r for r in self.world.requests if r.session is not session]
+			self.world.requests[:] = [
+				r for r in self.world.requests if r.session is not session
+			]
 			self.world.count("sessions killed")
 
 	def kill_core(self):
 		self.core.agent.die()
-		self.core = Core(self.world, Agent(0, self.rnd, self.core.agent.clock, self.scenario.staleness))
+		self.core = Core(self.world,
+			Agent(0, self.rnd, self.core.agent.clock, self.scenario.staleness))
 		self.world.count("cores killed")
 
 	def choose(self):
 		if self.rnd.random() < self.core_share:
 			return self.core
-		others = [t for s in self.world.sessions if s.is_alive for t in s.threads] + self.readers
+		others = [t for s in self.world.sessions if s.is_alive
+			for t in s.threads] + self.readers
 		return self.rnd.choice(others) if others else self.core
 
 	def go(self, n_steps):
@@ -206,7 +145,8 @@ class Run:
 		chance = self.scenario.core_dies
 		if luck <= 1 - 10 * chance or luck > 1 - chance:
 			return chance
-		is_held = any(w.word.newest[0] in (HELD, WANTED) for s in self.world.sessions for w in s.writers)
+		is_held = any(w.word.newest[0] in (HELD, WANTED) for s in self.world.sessions
+			for w in s.writers)
 		return 10 * chance if is_held else chance
 
 
@@ -216,7 +156,8 @@ def try_seed(scenario, name, seed, n_steps, rules=Rules()):
 	try:
 		return run.go(n_steps), None
 	except Violation as violation:
-		return run.world.counts, "%s, seed %d, step %d: %s" % (name, seed, run.world.n_steps, violation)
+		return run.world.counts, "%s, seed %d, step %d: %s" % (name, seed,
+			run.world.n_steps, violation)
 
 
 class Tap:
@@ -252,23 +193,30 @@ def run_rule(tap, rule):
 		_, found = try_seed(scenario, rule, seed, HUNT_STEPS, Rules([rule]))
 		if found:
 			break
-	tap.line(found is not None, "needed: " + RULES[rule], found or "no violation in %d runs without it" % HUNT_RUNS)
+	tap.line(found is not None, "needed: " + RULES[rule], found
+		or "no violation in %d runs without it" % HUNT_RUNS)
 
 
 def main():
 	parser = argparse.ArgumentParser(description="random interleavings of the commit protocol")
-	parser.add_argument("names", nargs="*", metavar="NAME", help="scenarios or rules; all if none")
+	parser.add_argument("names", nargs="*", metavar="NAME",
+		help="scenarios or rules; all if none")
 	parser.add_argument("--runs", type=int, default=RUNS, help="seeds a scenario (%(default)s)")
 	parser.add_argument("--steps", type=int, default=STEPS, help="steps a run (%(default)s)")
 	parser.add_argument("--seed", type=int, default=0, help="first seed (%(default)s)")
-	parser.add_argument("--scenarios-only", action="store_true", help="leave out the rules that are broken on purpose")
+	parser.add_argument("--scenarios-only", action="store_true",
+		help="leave out the rules that are broken on purpose")
 	parser.add_argument("--rules-only", action="store_true", help="leave out the scenarios")
 	options = parser.parse_args()
 	wrong = [name for name in options.names if name not in SCENARIOS and name not in RULES]
 	if wrong:
 		parser.error("no scenario or rule is called %s" % ", ".join(wrong))
-	scenarios = [] if options.rules_only else [n for n in SCENARIOS if not options.names or n in options.names]
-	rules = [] if options.scenarios_only else [n for n in RULES if not options.names or n in options.names]
+	scenarios = [] if options.rules_only else [
+		n for n in SCENARIOS if not options.names or n in options.names
+	]
+	rules = [] if options.scenarios_only else [
+		n for n in RULES if not options.names or n in options.names
+	]
 	tap = Tap()
 	print("1..%d" % (len(scenarios) + len(rules)))
 	for name in scenarios:

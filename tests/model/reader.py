@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A process that reads a sequence while its writer writes: it gets one committed update, or knows that it moved."""
+"""A process that reads a sequence while its writer writes: it gets one committed update, or knows
+that it moved."""
 
 from shared import BLOCK_SLOTS, IDLE, current, n_blocks
 from world import must
@@ -46,5 +47,6 @@ class Reader:
 			return
 		world.count("reads")
 		expected = known.get(place.index)
-		must(expected is not None and expected.tokens == tuple(tokens), "a reader of %r at update %d saw %s, truth %s",
-			writer, update, tokens, expected)
+		must(expected is not None and expected.tokens == tuple(tokens),
+			"a reader of %r at update %d saw %s, truth %s", writer, update, tokens,
+			expected)

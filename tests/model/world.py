@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The observer: what must be true, kept apart from the machine, and the catalogue that the core writes.
+"""The observer: what must be true, kept apart from the machine, and the catalogue that the core
+writes.
 
-Promise: `truth` is what each writer has committed, set at the instant of the swap; every check compares memory as it
-is with the truth as it was and raises Violation with one sentence. Nothing here is part of the protocol but the
-catalogue, whose records are atomic and outlive the core.
+Promise: `truth` is what each writer has committed, set at the instant of the swap; every check
+compares memory as it is with the truth as it was and raises Violation with one sentence. Nothing
+here is part of the protocol but the catalogue, whose records are atomic and outlive the core.
 """
 
 from collections import namedtuple
@@ -12,7 +13,7 @@ from memory import N_AGENTS, Agent
 from shared import (BLOCK_SLOTS, HELD, IDLE, POISON, Block, n_blocks, newest_counting)
 
 State = namedtuple("State", "key tokens marks")
-Saved = namedtuple("Saved", "blocks header state")	# a snapshot or a parked sequence
+Saved = namedtuple("Saved", "blocks header state")  # a snapshot or a parked sequence
 HISTORY = 8
 
 
@@ -26,17 +27,17 @@ def must(condition, sentence, *args):
 
 
 class Catalogue:
-	"""The core's log. A record is a function applied at once; blocks that nobody holds afterwards are free."""
-
+	"""The core's log. A record is a function applied at once; blocks that nobody holds
+	afterwards are free."""
 	def __init__(self, world):
 		self.world = world
-		self.grants = {}	# block -> session number
-		self.snapshots = {}	# id -> Saved
-		self.parked = {}	# key -> Saved
-		self.pins = {}		# id -> (session number, blocks)
-		self.sequences = {}	# key -> (session number, place, is_named)
-		self.answers = {}	# (session number, request id) -> answer
-		self.decided = None	# a rollback that is being carried out
+		self.grants = {}  # block -> session number
+		self.snapshots = {}  # id -> Saved
+		self.parked = {}  # key -> Saved
+		self.pins = {}  # id -> (session number, blocks)
+		self.sequences = {}  # key -> (session number, place, is_named)
+		self.answers = {}  # (session number, request id) -> answer
+		self.decided = None  # a rollback that is being carried out
 		self.n_ids = 0
 		self.free = set(world.blocks)
 
@@ -56,12 +57,14 @@ class Catalogue:
 		return used
 
 	def record(self, agent, change):
-		"""True once written: all that came before has landed, nothing that comes after has."""
+		"""True once written: all that came before has landed, nothing that comes after
+		has."""
 		if self.world.rules("log-releases"):
 			agent.barrier()
 		change()
 		used = self.pinned().union(self.grants)
-		must(not used & self.free, "blocks %s are free and in use", sorted(used & self.free))
+		must(not used & self.free, "blocks %s are free and in use",
+			sorted(used & self.free))
 		freed = set(self.world.blocks) - used - self.free
 		self.free |= freed
 		for number in freed:
@@ -109,19 +112,24 @@ class World:
 	# ---- the truth
 
 	def enter(self, writer):
-		self.truth[writer], self.history[writer], self.since[writer] = {}, {1: {}}, {1: self.n_steps}
+		self.truth[writer] = {}
+		self.history[writer] = {1: {}}
+		self.since[writer] = {1: self.n_steps}
 
 	def commit(self, writer, update, bases, states):
-		"""The writer's word has just been swapped to this update, which made `states` (by place) out of `bases`."""
-		must(writer not in self.decided, "%r: update %d overtook a decided command", writer, update)
+		"""The writer's word has just been swapped to this update, which made `states` (by
+		place) out of `bases`."""
+		must(writer not in self.decided, "%r: update %d overtook a decided command", writer,
+			update)
 		for index, base in bases.items():
-			must(self.truth[writer].get(index) == base, "%r: update %d was built on what was gone", writer, update)
+			must(self.truth[writer].get(index) == base,
+				"%r: update %d was built on what was gone", writer, update)
 		self.settle(writer, update, states)
 
 	def commit_decided(self, writer, update):
 		expected = self.decided.pop(writer, None)
-		must(expected is not None and expected[0] == update, "%r: a command was carried out again at %d",
-			writer, update)
+		must(expected is not None and expected[0] == update,
+			"%r: a command was carried out again at %d", writer, update)
 		self.settle(writer, update, expected[1])
 
 	def settle(self, writer, update, states):
@@ -145,12 +153,14 @@ class World:
 				table.pop(writer, None)
 
 	def rolled_back(self, state, keep):
-		return State(state.key, state.tokens[:keep], tuple(m for m in state.marks if m[1] <= keep))
+		return State(state.key, state.tokens[:keep],
+			tuple(m for m in state.marks if m[1] <= keep))
 
 	# ---- checks
 
 	def check_same_instant(self, updates):
-		"""There was an instant at which each writer was at the update that the command saw."""
+		"""There was an instant at which each writer was at the update that the command
+		saw."""
 		begin = max(self.since[w].get(u, 0) for w, u in updates.items())
 		end = min(self.since[w].get(u + 1, self.n_steps + 1) for w, u in updates.items())
 		must(begin < end, "one command saw its writers at different times: %s", updates)
@@ -158,12 +168,15 @@ class World:
 	def check_bytes(self, blocks, tokens, what, agent=None):
 		for i, token in enumerate(tokens):
 			cell = self.blocks[blocks[i // BLOCK_SLOTS]].slots[i % BLOCK_SLOTS]
-			must(cell.newest == token, "%s: slot %d is %s, should be %s", what, i, cell.newest, token)
-			must(agent is None or agent.knows(cell.stores[-1]), "%s: slot %d is not ordered before it", what, i)
+			must(cell.newest == token, "%s: slot %d is %s, should be %s", what, i,
+				cell.newest, token)
+			must(agent is None or agent.knows(cell.stores[-1]),
+				"%s: slot %d is not ordered before it", what, i)
 
 	def table(self, place, update, n):
 		entries = [newest_counting(place.table[i], update) for i in range(n)]
-		must(None not in entries, "%r: place %d: table has a hole at update %d", place.writer, place.index, update)
+		must(None not in entries, "%r: place %d: table has a hole at update %d",
+			place.writer, place.index, update)
 		return entries
 
 	def check_writer(self, writer):
@@ -176,12 +189,14 @@ class World:
 			if expected is None:
 				must(header is None, "%s: should be free, is %s", where, header)
 				continue
-			must(header is not None and header.key == expected.key, "%s: header is %s, should be of %s", where,
-				header, expected.key)
-			must(header.n_slots == len(expected.tokens), "%s: has %d slots, should have %d", where,
-				header.n_slots, len(expected.tokens))
+			must(header is not None and header.key == expected.key,
+				"%s: header is %s, should be of %s", where, header, expected.key)
+			must(header.n_slots == len(expected.tokens),
+				"%s: has %d slots, should have %d", where, header.n_slots,
+				len(expected.tokens))
 			marks = tuple(cell.newest for cell in place.marks[:header.n_marks])
-			must(marks == expected.marks, "%s: marks are %s, should be %s", where, marks, expected.marks)
+			must(marks == expected.marks, "%s: marks are %s, should be %s", where,
+				marks, expected.marks)
 			table = self.table(place, update, n_blocks(header.n_slots))
 			if state in (IDLE, HELD):
 				self.check_bytes([b for b, _ in table], expected.tokens, where)
@@ -189,29 +204,37 @@ class World:
 	def check_saved(self):
 		for kind in ("snapshots", "parked"):
 			for name, saved in getattr(self.catalogue, kind).items():
-				self.check_bytes(saved.blocks, saved.state.tokens, "%s %s" % (kind, name))
+				self.check_bytes(saved.blocks, saved.state.tokens,
+					"%s %s" % (kind, name))
 
 	def check_not_seen(self, number, slot):
 		"""What a snapshot shows is not written, not even with the same bytes."""
 		for saved in self.catalogue.snapshots.values():
 			for i, block in enumerate(saved.blocks):
-				must(block != number or i * BLOCK_SLOTS + slot >= len(saved.state.tokens),
-					"slot %d of block %d belongs to a snapshot and was written", slot, number)
+				must(
+					block != number
+					or i * BLOCK_SLOTS + slot >= len(saved.state.tokens),
+					"slot %d of block %d belongs to a snapshot and was written",
+					slot, number)
 
 	def check_unused(self, number):
-		"""No committed table of a session that is not yet buried names a block that was just freed."""
+		"""No committed table of a session that is not yet buried names a block that was
+		just freed."""
 		for session in self.sessions:
 			if session.is_being_buried:
 				continue
 			for writer in session.writers:
 				update = writer.word.newest[2]
 				for index, state in self.truth[writer].items():
-					table = self.table(writer.places[index], update, n_blocks(len(state.tokens)))
-					must(number not in [b for b, _ in table], "%r: block %d was freed under place %d",
-						writer, number, index)
+					table = self.table(writer.places[index], update,
+						n_blocks(len(state.tokens)))
+					must(number not in [b for b, _ in table],
+						"%r: block %d was freed under place %d", writer,
+						number, index)
 
 	def check_accounts(self, session):
-		"""With all threads between two calls: each granted block is in one list, or in tables as often as counted."""
+		"""With all threads between two calls: each granted block is in one list, or in
+		tables as often as counted."""
 		uses = {}
 		for thread in session.threads:
 			update = thread.writer.word.newest[2]
@@ -225,22 +248,28 @@ class World:
 		for thread in session.threads:
 			for seq in thread.sequences:
 				lists += seq.spares
-		must(len(set(lists)) == len(lists), "session %d: a block is in two lists: %s", session.number, sorted(lists))
+		must(
+			len(set(lists)) == len(lists), "session %d: a block is in two lists: %s",
+			session.number, sorted(lists))
 		tabled = {b: n for b, n in uses.items() if b in session.grants}
 		spare = set(lists) - set(session.release)
-		must(not spare & set(tabled), "session %d: a block is spare and in a table", session.number)
+		must(not spare & set(tabled), "session %d: a block is spare and in a table",
+			session.number)
 		lost = session.grants - set(lists) - set(tabled)
 		must(not lost, "session %d: lost blocks %s", session.number, sorted(lost))
 		counted = {b: n for b, n in session.references.items() if n}
-		must(counted == tabled, "session %d: counts %s, tables %s", session.number, counted, tabled)
+		must(counted == tabled, "session %d: counts %s, tables %s", session.number, counted,
+			tabled)
 		granted = {b for b, s in self.catalogue.grants.items() if s == session.number}
-		must(granted == session.grants, "session %d: granted %s, has %s", session.number, granted, session.grants)
+		must(granted == session.grants, "session %d: granted %s, has %s", session.number,
+			granted, session.grants)
 		pinned = set()
 		for number, blocks in self.catalogue.pins.values():
 			if number == session.number:
 				pinned.update(blocks)
-		must(set(uses) <= granted | pinned, "session %d: holds blocks of nobody: %s", session.number,
-			sorted(set(uses) - granted - pinned))
+		must(
+			set(uses) <= granted | pinned, "session %d: holds blocks of nobody: %s",
+			session.number, sorted(set(uses) - granted - pinned))
 
 	def check_now(self):
 		for session in self.sessions:
