@@ -55,7 +55,7 @@ static int first_of(char path[PATH_MAX], char **candidates, int mode)
 int demo_find_file(char path[PATH_MAX], const char *name, struct errbuf *err)
 {
 	const char *dir = getenv("KVC_MODEL_DIR");
-	char own[PATH_MAX] = ".", *candidates[6] = {NULL};
+	char own[PATH_MAX] = ".", *candidates[7] = {NULL};
 	int n = 0;
 
 	own_dir(own);
@@ -64,6 +64,7 @@ int demo_find_file(char path[PATH_MAX], const char *name, struct errbuf *err)
 	candidates[n++] = ctl_format("%s/../client/examples/model/%s", own, name);
 	candidates[n++] = ctl_format("%s/../../client/examples/model/%s", own, name);
 	candidates[n++] = ctl_format("client/examples/model/%s", name);
+	candidates[n++] = ctl_format("%s/../share/kvcached/model/%s", own, name);
 	candidates[n++] = ctl_format("%s/model/%s", CTL_PKGDATADIR, name);
 	if (first_of(path, candidates, R_OK) == 0)
 		return 0;
@@ -75,12 +76,13 @@ int demo_find_file(char path[PATH_MAX], const char *name, struct errbuf *err)
 
 static int find_daemon(char path[PATH_MAX], struct errbuf *err)
 {
-	char own[PATH_MAX] = ".", *candidates[4] = {NULL};
+	char own[PATH_MAX] = ".", *candidates[5] = {NULL};
 
 	own_dir(own);
 	candidates[0] = ctl_format("%s/kvcached", own);
 	candidates[1] = ctl_format("%s/../kvcached", own);
-	candidates[2] = ctl_format("%s/kvcached", CTL_SBINDIR);
+	candidates[2] = ctl_format("%s/../sbin/kvcached", own);
+	candidates[3] = ctl_format("%s/kvcached", CTL_SBINDIR);
 	if (first_of(path, candidates, X_OK) == 0)
 		return 0;
 	return errbuf_set(err, KV_ENOTFOUND,

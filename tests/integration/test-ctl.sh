@@ -118,6 +118,23 @@ verdict $? "session ls shows this program; a session that is not there cannot be
 run 1 rm f.1 a.1 nobody a.2 && has "f.1: removed" && has "a.2: removed" && run 1 show f.1
 verdict $? "rm removes what is there and names what is not"
 
+# The first program in the manual of the library, compiled against what was built.
+sentence="the example of libkvcache(3) makes a fork of two tokens"
+awk '
+	/^\.Bd -literal$/ { inside = 1; text = "" }
+	/^\.Ed/ { if (inside && text ~ /#include/) printf "%s", text; inside = 0 }
+	inside && !/^\.Bd/ { gsub(/\\e/, "\\"); text = text $0 "\n" }
+' "$top_srcdir/man/libkvcache.3" >"$work/example.c"
+if ! ${CC:-cc} -I"$top_srcdir/client" -o "$work/example" "$work/example.c" \
+	"$top_builddir/.libs/libkvcache.so" >"$work/out" 2>"$work/err"; then
+	number=$((number + 1))
+	echo "ok $number - $sentence # SKIP it cannot be linked here (no compiler, or sanitizers)"
+else
+	LD_LIBRARY_PATH=$top_builddir/.libs "$work/example" >"$work/out" 2>"$work/err" &&
+		has "the fork has 2 tokens" && run 0 rm example/prompt
+	verdict $? "$sentence"
+fi
+
 run 0 bench --rounds 20 && has "round_trip" && has "fork_local"
 verdict $? "bench prints a line for each operation"
 

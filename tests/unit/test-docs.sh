@@ -74,4 +74,33 @@ mv "$work/names" "$work/source"
 awk '/^\.Fn kvc_/ { print $2 }' "$library" | sort -u >"$work/page"
 same "libkvcache(3) says what each function does"
 
+# ---- the completion, as bash runs it ----
+
+completes() { # EXPECTED WORD...: what is offered for the last word
+	expected=$1
+	shift
+	number=$((number + 1))
+	if ! command -v bash >/dev/null; then
+		echo "ok $number - completion of \"$*\" # SKIP no bash here"
+		return
+	fi
+	got=$(cd "$top" && bash -c '
+		. "$0"
+		COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+		_kvcachectl
+		echo "${COMPREPLY[*]}"' client/ctl/completion/kvcachectl "$@")
+	if [ "$got" = "$expected" ]; then
+		echo "ok $number - completion of \"$*\""
+	else
+		echo "# offered: $got"
+		echo "not ok $number - completion of \"$*\""
+	fi
+}
+completes "status show snapshot session" kvcachectl s
+completes "ls end" kvcachectl session ""
+completes "--keep" kvcachectl --runtime-dir / rollback --k
+completes "--all" kvcachectl --json verify --a
+completes "man/libkvcache.3" kvcachectl demo --prompt "man/libkvcache"
+completes "" kvcachectl status --deadline ""
+
 echo "1..$number"
