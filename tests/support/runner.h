@@ -45,17 +45,17 @@
 #include <cmocka.h>
 
 /* One test; with fixtures; with a parameter, found in *state. */
-#define KT_TEST(sentence, fn)                                                                      \
-	{                                                                                          \
-		sentence, fn, NULL, NULL, NULL                                                     \
+#define KT_TEST(sentence, fn) \
+	{ \
+		sentence, fn, NULL, NULL, NULL \
 	}
-#define KT_TEST_FIXTURE(sentence, fn, setup, teardown)                                             \
-	{                                                                                          \
-		sentence, fn, setup, teardown, NULL                                                \
+#define KT_TEST_FIXTURE(sentence, fn, setup, teardown) \
+	{ \
+		sentence, fn, setup, teardown, NULL \
 	}
-#define KT_TEST_PARAM(sentence, fn, param)                                                         \
-	{                                                                                          \
-		sentence, fn, NULL, NULL, param                                                    \
+#define KT_TEST_PARAM(sentence, fn, param) \
+	{ \
+		sentence, fn, NULL, NULL, param \
 	}
 
 /*
@@ -70,19 +70,19 @@ struct kt_group {
 	CMFixtureFunction teardown;
 };
 
-#define KT_GROUP(tests)                                                                            \
-	{                                                                                          \
-		tests, sizeof(tests) / sizeof((tests)[0]), NULL, NULL                              \
+#define KT_GROUP(tests) \
+	{ \
+		tests, sizeof(tests) / sizeof((tests)[0]), NULL, NULL \
 	}
 
 /* Runs all and returns what main() returns: 0 if no test failed. */
 int kt_run(int argc, char **argv, const struct kt_group *groups, size_t n_groups);
 
-#define KT_MAIN(tests)                                                                             \
-	int main(int argc, char **argv)                                                            \
-	{                                                                                          \
-		const struct kt_group group = KT_GROUP(tests);                                     \
-		return kt_run(argc, argv, &group, 1);                                              \
+#define KT_MAIN(tests) \
+	int main(int argc, char **argv) \
+	{ \
+		const struct kt_group group = KT_GROUP(tests); \
+		return kt_run(argc, argv, &group, 1); \
 	}
 
 /* Ends the running test as skipped; the reason is for the person who reads the summary. */

@@ -32,14 +32,14 @@
 #include "tests/support/tmpdir.h"
 #include "tests/support/wait.h"
 
-#define ABORT_GRACE_MS	  2000
+#define ABORT_GRACE_MS 2000
 #define LEFTOVER_GRACE_MS 3000
-#define LIMIT_DEFAULT_S	  120
+#define LIMIT_DEFAULT_S 120
 
 struct supervisor {
 	const char *const *names;
 	size_t n_tests;
-	size_t next;	/* the first test without a verdict */
+	size_t next;    /* the first test without a verdict */
 	size_t running; /* the index that was started; SIZE_MAX between tests */
 	unsigned int n_lines;
 	unsigned int n_failed;
@@ -78,7 +78,7 @@ void kt_tap_line(unsigned int number, const char *name, const struct kt_record *
 static bool is_chatter(const char *line)
 {
 	static const char *const chatter[] = {
-		"[==========]", "[ RUN      ]", "[       OK ]",	     "[  PASSED  ]",
+		"[==========]", "[ RUN      ]", "[       OK ]",      "[  PASSED  ]",
 		"[  FAILED  ]", "[  SKIPPED ]", " 1 FAILED TEST(S)", " 1 SKIPPED TEST(S)",
 	};
 
