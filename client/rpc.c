@@ -195,26 +195,37 @@ static enum waited look_around(struct call *call)
 	return SEND_AGAIN;
 }
 
+static enum waited take_reply(struct call *call, int timeout_ms, Kv__Wire__Reply **reply)
+{
+	uint8_t *body;
+	int n = wire_receive(&call->wire, timeout_ms, &body);
+
+	if (n == -EAGAIN)
+		return WAIT_ON;
+	if (n < 0) {
+		kvc_fail(KV_EINTERNAL, "nn_recv: %s", strerror(-n));
+		return FAILED;
+	}
+	*reply = read_reply(call, body, (size_t)n);
+	wire_free(body);
+	return *reply ? GOT_REPLY : FAILED;
+}
+
 static enum waited wait_for_reply(struct call *call, Kv__Wire__Reply **reply)
 {
 	for (;;) {
 		int left_ms = clock_left_ms(call->deadline_ns);
-		enum waited waited;
-		uint8_t *body;
-		int n = wire_receive(&call->wire, left_ms < SLICE_MS ? left_ms : SLICE_MS, &body);
+		enum waited waited = take_reply(call, left_ms < SLICE_MS ? left_ms : SLICE_MS, reply);
+		enum waited around;
 
-		if (n >= 0) {
-			*reply = read_reply(call, body, (size_t)n);
-			wire_free(body);
-			return *reply ? GOT_REPLY : FAILED;
-		}
-		if (n != -EAGAIN) {
-			kvc_fail(KV_EINTERNAL, "nn_recv: %s", strerror(-n));
-			return FAILED;
-		}
-		waited = look_around(call);
 		if (waited != WAIT_ON)
 			return waited;
+		around = look_around(call);
+		if (around != WAIT_ON) {
+			/* attaching took its time: the reply may be here now */
+			waited = take_reply(call, 0, reply);
+			return waited == WAIT_ON ? around : waited;
+		}
 		if (clock_left_ms(call->deadline_ns) == 0) {
 			kvc_fail(KV_ETIMEOUT, "the daemon did not answer within %u ms",
 				 call->deadline_ms);

@@ -209,10 +209,13 @@ static int child_append(int out_fd)
 static int child_wait(int out_fd)
 {
 	kvc_session *session = open_session();
+	int rc;
 
 	if (write(out_fd, "", 1) != 1)
 		return 1;
-	return kvc_wait(session, "g/snap", 5000) ? 1 : 0;
+	rc = kvc_wait(session, "g/snap", 5000);
+	kvc_close(session);
+	return rc ? 1 : 0;
 }
 
 /* Starts this program as `role`; *fd: what it writes. */
