@@ -10,6 +10,7 @@
 
 #include "client/error.h"
 #include "client/seq.h"
+#include "client/stream.h"
 
 static struct arena_map *arena_of(const struct kvc_seq *seq, struct kvc_block block)
 {
@@ -98,6 +99,7 @@ static void copy_block(struct kvc_seq *seq, uint32_t group, uint64_t index)
 		n_bytes += bytes;
 	}
 	g->copied_from = from;
+	g->copied_freeze = seq_meta_freeze(g->meta[index]);
 	g->mirror[index] = to;
 	atomic_store_explicit(counter,
 			      atomic_load_explicit(counter, memory_order_relaxed) + n_bytes,
@@ -156,13 +158,20 @@ int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens)
 	return 0;
 }
 
-static void unlink_open(struct kvc_seq *seq)
+/* Takes what is open no more out of the list of open updates. */
+static void sweep_open(struct kvc_writer *writer)
 {
-	struct kvc_seq **at = &seq->writer->open;
+	struct kvc_seq **at = &writer->open;
 
-	while (*at != seq)
-		at = &(*at)->next_open;
-	*at = seq->next_open;
+	while (*at)
+		if ((*at)->is_open)
+			at = &(*at)->next_open;
+		else
+			*at = (*at)->next_open;
+}
+
+static void end_update(struct kvc_seq *seq)
+{
 	seq->is_open = false;
 	seq->open_tokens = 0;
 }
@@ -179,7 +188,8 @@ void append_abort(struct kvc_seq *seq)
 		g->copied_from = (struct kvc_block){ 0, 0 };
 		g->pending_end = g->pending_first;
 	}
-	unlink_open(seq);
+	end_update(seq);
+	sweep_open(seq->writer);
 }
 
 int kvc_abort(kvc_seq *seq)
@@ -216,66 +226,108 @@ static int check_write(const struct kvc_seq *seq, uint32_t layer, uint64_t first
 static void copy_rows(char *to, const char *from, size_t row_bytes, size_t stride, uint64_t n)
 {
 	if (stride == row_bytes) {
-		memcpy(to, from, row_bytes * n);
+		stream_copy(to, from, row_bytes * n);
 		return;
 	}
 	for (uint64_t i = 0; i < n; i++)
-		memcpy(to + i * row_bytes, from + i * stride, row_bytes);
+		stream_copy(to + i * row_bytes, from + i * stride, row_bytes);
 }
 
-static void write_region(struct kvc_seq *seq, uint32_t group, uint32_t region, uint64_t first,
-			 uint64_t n_tokens, const char *from, size_t stride)
+/* Tokens of an update that lie in one block. */
+struct part {
+	struct kvc_block block;
+	uint32_t in_block; /* slot of the first */
+	uint64_t n_tokens;
+};
+
+static struct part part_at(const struct kvc_seq *seq, uint32_t group, uint64_t slot,
+			   uint64_t n_tokens)
+{
+	uint32_t block_tokens = seq->layout->fields->block_tokens;
+	uint64_t index = slot / block_tokens;
+	struct part part = { .block = seq->groups[group].mirror[index] };
+
+	part.in_block = (uint32_t)(slot - index * block_tokens);
+	part.n_tokens = block_tokens - part.in_block;
+	if (part.n_tokens > n_tokens)
+		part.n_tokens = n_tokens;
+	return part;
+}
+
+/* Where the rows of K and V of a layer come from; v NULL: it has none. */
+struct source {
+	const char *k, *v;
+	size_t k_stride_bytes, v_stride_bytes;
+};
+
+/* One walk over the blocks for K and V: this is the hottest loop of all. */
+static void write_layer(struct kvc_seq *seq, uint32_t layer, uint64_t slot, uint64_t n_tokens,
+			struct source from)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	uint32_t row_bytes = layout->regions[region].row_bytes;
-	uint32_t block_tokens = layout->block_tokens;
-	uint64_t slot = seq->head.length_tokens + first;
+	const uint32_t group = layout->layer_group[layer], region = layout->layer_region[layer];
+	const struct kv_region *k = &layout->regions[region], *v = k + 1;
+	const uint32_t in_group = region - layout->groups[group].first_region;
 
 	while (n_tokens) {
-		uint32_t in_block = (uint32_t)(slot % block_tokens);
-		uint64_t n = block_tokens - in_block;
-		char *piece = piece_at(seq, region, seq->groups[group].mirror[slot / block_tokens]);
+		struct part part = part_at(seq, group, slot, n_tokens);
+		const struct arena_map *arena = arena_of(seq, part.block);
+		uint64_t row = (uint64_t)part.block.block * layout->block_tokens + part.in_block;
 
-		if (n > n_tokens)
-			n = n_tokens;
-		copy_rows(piece + (size_t)in_block * row_bytes, from, row_bytes, stride, n);
-		from += n * stride;
-		slot += n;
-		n_tokens -= n;
+		copy_rows(arena->base + arena->region_off[in_group] + row * k->row_bytes, from.k,
+			  k->row_bytes, from.k_stride_bytes, part.n_tokens);
+		from.k += part.n_tokens * from.k_stride_bytes;
+		if (from.v) {
+			copy_rows(arena->base + arena->region_off[in_group + 1] +
+					  row * v->row_bytes,
+				  from.v, v->row_bytes, from.v_stride_bytes, part.n_tokens);
+			from.v += part.n_tokens * from.v_stride_bytes;
+		}
+		slot += part.n_tokens;
+		n_tokens -= part.n_tokens;
 	}
+}
+
+static bool has_value(const struct kv_layout *layout, uint32_t layer)
+{
+	return layout->n_layers && layout->layers[layer].v_width;
+}
+
+static int fail_source(const struct kv_layout *layout, uint32_t layer)
+{
+	bool both = has_value(layout, layer);
+
+	return kvc_fail(KVC_EINVAL, "layer %u has %s: pass %s", layer, both ? "K and V" : "K only",
+			both ? "both" : "v = NULL");
 }
 
 int kvc_write_rows(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens, const void *k,
 		   size_t k_stride_bytes, const void *v, size_t v_stride_bytes)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	uint32_t region, group;
-	bool has_v;
 
 	if (check_write(seq, layer, first, n_tokens))
 		return -1;
-	region = layout->layer_region[layer];
-	group = layout->layer_group[layer];
-	has_v = layout->n_layers && layout->layers[layer].v_width;
-	if (!k || has_v != (v != NULL))
-		return kvc_fail(KVC_EINVAL, "layer %u has %s: pass %s", layer,
-				has_v ? "K and V" : "K only", has_v ? "both" : "v = NULL");
-	write_region(seq, group, region, first, n_tokens, k, k_stride_bytes);
-	if (has_v)
-		write_region(seq, group, region + 1, first, n_tokens, v, v_stride_bytes);
+	if (!k || has_value(layout, layer) != (v != NULL))
+		return fail_source(layout, layer);
+	write_layer(seq, layer, seq->head.length_tokens + first, n_tokens,
+		    (struct source){ k, v, k_stride_bytes, v_stride_bytes });
 	return 0;
 }
 
 int kvc_write(kvc_seq *seq, uint32_t layer, const void *k, const void *v)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	uint32_t region;
+	const struct kv_region *region;
 
 	if (check_write(seq, layer, 0, 0))
 		return -1;
-	region = layout->layer_region[layer];
-	return kvc_write_rows(seq, layer, 0, seq->open_tokens, k, layout->regions[region].row_bytes,
-			      v, v ? layout->regions[region + 1].row_bytes : 0);
+	if (!k || has_value(layout, layer) != (v != NULL))
+		return fail_source(layout, layer);
+	region = &layout->regions[layout->layer_region[layer]];
+	write_layer(seq, layer, seq->head.length_tokens, seq->open_tokens,
+		    (struct source){ k, v, region[0].row_bytes, v ? region[1].row_bytes : 0 });
+	return 0;
 }
 
 int64_t kvc_write_span(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens, void **k,
@@ -319,46 +371,47 @@ static void fill(struct kvc_seq *seq)
 }
 
 /* After the swap: books, and the block that was copied leaves the table. */
-static void settle(struct kvc_seq *seq, const uint32_t copied_freeze[KV_GROUPS_MAX])
+static void settle_group(struct kvc_seq *seq, uint32_t group)
 {
-	uint64_t freeze_now = 0;
+	struct seq_group *g = &seq->groups[group];
+	int64_t n_reserved = 0;
 
-	seq->head.length_tokens += seq->open_tokens;
-	seq->head.position += seq->open_tokens;
-	for (uint32_t i = 0; i < seq->n_groups; i++) {
-		struct seq_group *g = &seq->groups[i];
-		int64_t bytes = (int64_t)seq->layout->fields->groups[i].block_bytes;
-		int64_t reserved = 0;
+	if (g->pending_first < g->pending_end) {
+		n_reserved = -(int64_t)(g->pending_end - g->pending_first);
+		blocks_ref(seq->writer, g->mirror + g->pending_first, (uint64_t)-n_reserved);
+	}
+	if (g->copied_from.arena) {
+		uint64_t freeze_now =
+			atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
 
-		for (uint64_t b = g->pending_first; b < g->pending_end; b++) {
-			block_ref(seq->writer, g->mirror[b]);
-			reserved -= bytes;
-		}
-		if (g->copied_from.arena) {
-			freeze_now = atomic_load_explicit(&seq->shm->freeze_count,
-							  memory_order_acquire);
-			reserved += bytes * block_leaves(seq->writer, g->copied_from,
-							 copied_freeze[i], freeze_now, &g->spares,
-							 &g->release);
-		}
-		if (reserved)
-			writer_count_reserved(seq->writer, reserved);
-		g->n_blocks = g->pending_end;
-		g->pending_first = g->pending_end;
+		n_reserved += blocks_leave(seq->writer, &g->copied_from, &g->copied_freeze, 1,
+					   freeze_now, &g->spares, &g->release);
 		g->copied_from = (struct kvc_block){ 0, 0 };
 	}
-	unlink_open(seq);
+	if (n_reserved)
+		writer_count_reserved(seq->writer,
+				      n_reserved *
+					      (int64_t)seq->layout->fields->groups[group].block_bytes);
+	g->n_blocks = g->pending_end;
+	g->pending_first = g->pending_end;
 }
 
-static void commit_one(struct kvc_seq *seq)
+static void settle(struct kvc_seq *seq)
 {
-	_Atomic uint64_t *counter = &seq->writer->shm->n_appended_tokens;
+	seq->head.length_tokens += seq->open_tokens;
+	seq->head.position += seq->open_tokens;
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		settle_group(seq, g);
+	end_update(seq);
+}
+
+static void count_tokens(struct kvc_writer *writer, uint64_t n_tokens)
+{
+	_Atomic uint64_t *counter = &writer->shm->n_appended_tokens;
 
 	atomic_store_explicit(counter,
-			      atomic_load_explicit(counter, memory_order_relaxed) +
-				      seq->open_tokens,
+			      atomic_load_explicit(counter, memory_order_relaxed) + n_tokens,
 			      memory_order_relaxed);
-	fill(seq);
 }
 
 static int check_commit(const struct kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
@@ -370,45 +423,42 @@ static int check_commit(const struct kvc_writer *writer, kvc_seq *const *seqs, s
 			return kvc_fail(KVC_EINVAL, "sequence %zu %s", i,
 					seqs[i]->writer != writer ? "belongs to another writer" :
 								    "has no open update");
-	return seqs_distinct(seqs, n_seqs);
-}
-
-/* Freeze counts of the entries that copies replace: they are overwritten by fill(). */
-static void copied_freezes(const struct kvc_seq *seq, uint32_t freezes[KV_GROUPS_MAX])
-{
-	for (uint32_t i = 0; i < seq->n_groups; i++) {
-		const struct seq_group *g = &seq->groups[i];
-
-		if (g->copied_from.arena)
-			freezes[i] = seq_meta_freeze(g->meta[g->pending_first]);
-	}
+	return n_seqs > 1 ? seqs_distinct(seqs, n_seqs) : 0;
 }
 
 static int commit_list(struct kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
 {
-	for (size_t i = 0; i < n_seqs; i++)
-		copied_freezes(seqs[i], seqs[i]->copied_freeze);
+	uint64_t n_tokens = 0;
+
 	if (update_open(writer))
 		return -1;
-	for (size_t i = 0; i < n_seqs; i++)
-		commit_one(seqs[i]);
+	for (size_t i = 0; i < n_seqs; i++) {
+		n_tokens += seqs[i]->open_tokens;
+		fill(seqs[i]);
+	}
 	update_publish(writer);
+	count_tokens(writer, n_tokens);
 	for (size_t i = 0; i < n_seqs; i++)
-		settle(seqs[i], seqs[i]->copied_freeze);
+		settle(seqs[i]);
+	sweep_open(writer);
 	return 0;
 }
 
 static int commit_all(struct kvc_writer *writer)
 {
-	for (struct kvc_seq *seq = writer->open; seq; seq = seq->next_open)
-		copied_freezes(seq, seq->copied_freeze);
+	uint64_t n_tokens = 0;
+
 	if (update_open(writer))
 		return -1;
-	for (struct kvc_seq *seq = writer->open; seq; seq = seq->next_open)
-		commit_one(seq);
+	for (struct kvc_seq *seq = writer->open; seq; seq = seq->next_open) {
+		n_tokens += seq->open_tokens;
+		fill(seq);
+	}
 	update_publish(writer);
-	while (writer->open)
-		settle(writer->open, writer->open->copied_freeze);
+	count_tokens(writer, n_tokens);
+	for (struct kvc_seq *seq = writer->open; seq; seq = seq->next_open)
+		settle(seq);
+	writer->open = NULL;
 	return 0;
 }
 
@@ -416,6 +466,7 @@ int kvc_commit(kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
 {
 	if (check_commit(writer, seqs, n_seqs))
 		return -1;
+	stream_fence(); /* what was written before the swap is there after it */
 	if (!seqs)
 		return writer->open ? commit_all(writer) : 0;
 	return n_seqs ? commit_list(writer, seqs, n_seqs) : 0;

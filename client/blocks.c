@@ -41,22 +41,31 @@ static bool stack_push_under(struct block_stack *stack, struct kvc_block block)
 
 /* ---- books -------------------------------------------------------------------------------- */
 
-/* The entry of a block that is in this writer's books, else NULL. */
-static _Atomic uint32_t *books_entry(const struct kvc_writer *writer, struct kvc_block block)
-{
-	struct arena_map *arena = session_arena_mapped(writer->session, block.arena);
-	_Atomic uint32_t *entry;
+/* An arena's books if it has some: tables name blocks of few arenas, in long runs. */
+struct books {
+	const struct kvc_writer *writer;
+	uint32_t arena;
+	_Atomic uint32_t *owned;
+};
 
-	if (!arena || !arena->owned)
+/* The entry of a block that is in this writer's books, else NULL. */
+static inline _Atomic uint32_t *books_entry(struct books *books, struct kvc_block block)
+{
+	if (block.arena != books->arena) {
+		struct arena_map *map = session_arena_mapped(books->writer->session, block.arena);
+
+		books->arena = block.arena;
+		books->owned = map ? map->owned : NULL;
+	}
+	if (!books->owned ||
+	    atomic_load_explicit(&books->owned[block.block], memory_order_relaxed) >>
+			    OWNER_SHIFT != books->writer->index + 1)
 		return NULL;
-	entry = &arena->owned[block.block];
-	if (atomic_load_explicit(entry, memory_order_relaxed) >> OWNER_SHIFT != writer->index + 1)
-		return NULL;
-	return entry;
+	return &books->owned[block.block];
 }
 
 /* Only the owner's thread changes an entry, so a load and a store are enough. */
-static uint32_t books_add(_Atomic uint32_t *entry, int32_t n)
+static inline uint32_t books_add(_Atomic uint32_t *entry, int32_t n)
 {
 	uint32_t now = atomic_load_explicit(entry, memory_order_relaxed) + (uint32_t)n;
 
@@ -64,28 +73,40 @@ static uint32_t books_add(_Atomic uint32_t *entry, int32_t n)
 	return now & OWNED_REFS;
 }
 
-void block_ref(const struct kvc_writer *writer, struct kvc_block block)
+void blocks_ref(const struct kvc_writer *writer, const struct kvc_block *blocks, uint64_t n)
 {
-	_Atomic uint32_t *entry = books_entry(writer, block);
+	struct books books = { .writer = writer };
 
-	if (entry)
-		books_add(entry, 1);
+	for (uint64_t i = 0; i < n; i++) {
+		_Atomic uint32_t *entry = books_entry(&books, blocks[i]);
+
+		if (entry)
+			books_add(entry, 1);
+	}
 }
 
-int block_leaves(const struct kvc_writer *writer, struct kvc_block block, uint32_t freeze,
-		 uint64_t freeze_now, struct block_stack *spares, struct block_stack *release)
+int64_t blocks_leave(const struct kvc_writer *writer, const struct kvc_block *blocks,
+		     const uint32_t *meta, uint64_t n, uint64_t freeze_now,
+		     struct block_stack *spares, struct block_stack *release)
 {
-	_Atomic uint32_t *entry = books_entry(writer, block);
+	struct books books = { .writer = writer };
+	int64_t n_spares = 0;
 
-	if (!entry || books_add(entry, -1) != 0)
-		return 0;
-	if (freeze != 0 && freeze == freeze_now && stack_push(spares, block))
-		return 1;
-	/* If even the release list is full, the block stays counted until the session ends. */
-	if (stack_push(release, block))
-		atomic_store_explicit(entry, (writer->index + 1) << OWNER_SHIFT,
-				      memory_order_relaxed);
-	return 0;
+	while (n-- > 0) {
+		_Atomic uint32_t *entry = books_entry(&books, blocks[n]);
+		uint32_t freeze;
+
+		if (!entry || books_add(entry, -1) != 0)
+			continue;
+		freeze = seq_meta_freeze(meta[n]);
+		if (freeze != 0 && freeze == freeze_now && stack_push(spares, blocks[n]))
+			n_spares++;
+		/* If even the release list is full, it stays counted until the session ends. */
+		else if (stack_push(release, blocks[n]))
+			atomic_store_explicit(entry, (writer->index + 1) << OWNER_SHIFT,
+					      memory_order_relaxed);
+	}
+	return n_spares;
 }
 
 void writer_count_reserved(const struct kvc_writer *writer, int64_t n_bytes)

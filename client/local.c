@@ -97,8 +97,20 @@ static uint64_t header_stamp(const struct kvc_seq *seq)
 	return c < 0 ? 0 : atomic_load_explicit(&seq->shm->copy[c].stamp, memory_order_relaxed);
 }
 
+/* Nothing of the place counted before: any of the two copies will do. */
+static inline void fill_entry(struct kv_shm_entry *entry, struct kvc_block block, uint64_t stamp)
+{
+	atomic_store_explicit(&entry->ref, kv_ref(0, block.arena, block.block),
+			      memory_order_relaxed);
+	KV_FAULT_POINT();
+	atomic_store_explicit(&entry->stamp, stamp, memory_order_release);
+	KV_FAULT_POINT();
+}
+
 static void share_table(struct kvc_seq *fork, const struct kvc_seq *parent)
 {
+	uint64_t stamp = fork->writer->update + 1;
+
 	for (uint32_t i = 0; i < parent->n_groups; i++) {
 		const struct seq_group *from = &parent->groups[i];
 		struct seq_group *to = &fork->groups[i];
@@ -106,10 +118,10 @@ static void share_table(struct kvc_seq *fork, const struct kvc_seq *parent)
 		to->n_blocks = from->n_blocks;
 		to->pending_first = to->pending_end = from->n_blocks;
 		memcpy(to->mirror, from->mirror, from->n_blocks * sizeof(to->mirror[0]));
-		for (uint64_t b = 0; b < from->n_blocks; b++) {
-			update_entry(fork, i, b, 0, from->mirror[b]);
-			block_ref(fork->writer, from->mirror[b]);
-		}
+		memset(to->meta, 0, from->n_blocks * sizeof(to->meta[0]));
+		for (uint64_t b = 0; b < from->n_blocks; b++)
+			fill_entry(&to->copies[0][b], to->mirror[b], stamp);
+		blocks_ref(fork->writer, from->mirror, from->n_blocks);
 	}
 }
 

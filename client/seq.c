@@ -180,7 +180,7 @@ static int mirror_entry(struct kvc_seq *seq, uint32_t group, uint64_t i)
 	    g->mirror[i].block >= map->n_blocks)
 		return kvc_fail(KVC_EPROTO, "block %llu of group %u is not in its arena",
 				(unsigned long long)i, group);
-	block_ref(seq->writer, g->mirror[i]);
+	blocks_ref(seq->writer, &g->mirror[i], 1);
 	return 0;
 }
 
@@ -274,12 +274,9 @@ static void give_blocks(struct kvc_seq *seq, enum seq_end_how how)
 	for (uint32_t i = 0; i < seq->n_groups; i++) {
 		struct seq_group *g = &seq->groups[i];
 		struct block_pool *pool = writer_pool(seq->writer, seq->layout, i);
-		int64_t spares = 0;
+		int64_t spares = blocks_leave(seq->writer, g->mirror, g->meta, g->n_blocks,
+					      freeze_now, &pool->blocks, &pool->release);
 
-		for (uint64_t b = g->n_blocks; b-- > 0;)
-			spares += block_leaves(seq->writer, g->mirror[b],
-					       seq_meta_freeze(g->meta[b]), freeze_now,
-					       &pool->blocks, &pool->release);
 		writer_count_reserved(seq->writer, spares * (int64_t)pool->block_bytes);
 		merge_stack(&pool->blocks, &g->spares);
 		merge_stack(&pool->release, &g->release);

@@ -66,6 +66,7 @@ struct seq_group {
 	uint64_t pending_first;         /* table index */
 	uint64_t pending_end;
 	struct kvc_block copied_from;   /* block behind pending_first that was copied; arena 0: none */
+	uint32_t copied_freeze;         /* of the entry that the copy is to replace */
 	/* a batch row: block i is to be batch_first + i; arena 0: no batch */
 	struct kvc_block batch_first;
 };
@@ -86,7 +87,6 @@ struct kvc_seq {
 	bool is_open;
 	uint64_t open_freeze; /* freeze count at its beginning */
 	uint64_t open_tokens;
-	uint32_t copied_freeze[KV_GROUPS_MAX]; /* of the entries that copies are to replace */
 	uint64_t frozen_stamp; /* header stamp at the last local freeze: no second one is needed */
 	const char *split_reason; /* of a batch row: why it left its run; NULL: it did not */
 	void *memory; /* the mapping that holds mirrors and stacks */
@@ -169,16 +169,18 @@ struct kvc_block spare_take(struct kvc_seq *seq, uint32_t group);
 /* A taken block that never came into a committed table goes back on top. */
 void spare_untake(struct kvc_seq *seq, uint32_t group, struct kvc_block block);
 
-/* One more table of this writer names the block; nothing for a block in nobody's books. */
-void block_ref(const struct kvc_writer *writer, struct kvc_block block);
+/* One more table of this writer names each of the blocks; nothing for those in nobody's books. */
+void blocks_ref(const struct kvc_writer *writer, const struct kvc_block *blocks, uint64_t n);
 
 /*
- * A block leaves a table of this writer, after the swap that made it so. freeze: of its entry;
- * freeze_now: loaded after the swap. The last one out becomes a spare of `spares` or, if a freeze
- * may have covered it, goes to `release`. Returns 1 if it became a spare.
+ * Blocks leave a table of this writer, the last one first, after the swap that made it so. meta:
+ * of their entries; freeze_now: loaded after the swap. Who is in no table any more becomes a
+ * spare of `spares` or, if a freeze may have covered it, goes to `release`. Returns how many
+ * became spares.
  */
-int block_leaves(const struct kvc_writer *writer, struct kvc_block block, uint32_t freeze,
-		 uint64_t freeze_now, struct block_stack *spares, struct block_stack *release);
+int64_t blocks_leave(const struct kvc_writer *writer, const struct kvc_block *blocks,
+		     const uint32_t *meta, uint64_t n, uint64_t freeze_now,
+		     struct block_stack *spares, struct block_stack *release);
 
 /* Adds to (or takes from, if negative) the gauge of blocks that are in no table. */
 void writer_count_reserved(const struct kvc_writer *writer, int64_t n_bytes);

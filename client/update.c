@@ -155,12 +155,13 @@ void update_drop_blocks(struct kvc_seq *seq, const uint64_t n_blocks_before[KV_G
 
 	for (uint32_t i = 0; i < seq->n_groups; i++) {
 		struct seq_group *g = &seq->groups[i];
-		int64_t spares = 0;
+		int64_t spares;
 
-		for (uint64_t b = n_blocks_before[i]; b-- > g->n_blocks;)
-			spares += block_leaves(seq->writer, g->mirror[b],
-					       seq_meta_freeze(g->meta[b]), freeze_now, &g->spares,
-					       &g->release);
+		if (n_blocks_before[i] <= g->n_blocks)
+			continue;
+		spares = blocks_leave(seq->writer, g->mirror + g->n_blocks, g->meta + g->n_blocks,
+				      n_blocks_before[i] - g->n_blocks, freeze_now, &g->spares,
+				      &g->release);
 		if (spares)
 			writer_count_reserved(
 				seq->writer,
