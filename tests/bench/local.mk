@@ -1,5 +1,26 @@
 # kvcbench, built and run by make bench; BENCH_JSON=FILE also writes a JSON list.
 
+EXTRA_PROGRAMS += tests/bench/kvcbench
+tests_bench_kvcbench_SOURCES = \
+	tests/bench/bench.h \
+	tests/bench/cache.c \
+	tests/bench/calls.c \
+	tests/bench/commands.c \
+	tests/bench/data.c \
+	tests/bench/echo.c \
+	tests/bench/group.h \
+	tests/bench/kvcbench.c \
+	tests/bench/local.c \
+	tests/bench/measure.c \
+	tests/bench/memory.c \
+	tests/bench/meter.c \
+	tests/bench/open.c \
+	tests/bench/process.c \
+	tests/bench/report.c \
+	tests/bench/rollback.c
+tests_bench_kvcbench_LDADD = libkvtest.la libkvclient.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
+tests_bench_kvcbench_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nn_send -Wl,--wrap=nn_recv
+
 bench: all tests/bench/kvcbench$(EXEEXT)
 	$(AM_V_at)tests/bench/kvcbench$(EXEEXT) $(BENCH_FLAGS) $(if $(BENCH_JSON),--json $(BENCH_JSON))
 .PHONY: bench

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the groups of kvcbench share: results, the clock, alternation.
+ *
+ * A group measures some rows of the table. It runs in a process of its own, so that one that fails
+ * costs only its own rows, and says bench_die() when it cannot go on: the rows that it did not
+ * finish then carry the reason in place of a number. Results lie in memory that the processes of
+ * the program share.
+ *
+ * A row is measured with a product and, where the table names one, a reference, in turns: each
+ * call does what must not be timed by itself and gives the nanoseconds of the part that counts.
+ * Value and reference value are medians, the ratio is the median of the ratios of the pairs.
+ */
+#ifndef KVCACHED_TESTS_BENCH_BENCH_H
+#define KVCACHED_TESTS_BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/kvcache.h"
+
+/* ---- rows (report.c) ---------------------------------------------------------------------- */
+
+enum bench_field { BENCH_VALUE, BENCH_RATIO };
+
+/* A row of the table and what it is to reach. */
+struct bench_row {
+	const char *name;
+	const char *unit;
+	enum bench_field field;
+	bool at_least; /* the limit is the smallest, not the largest */
+	double limit;
+	const char *what;
+	const char *reference; /* NULL: none */
+};
+
+extern const struct bench_row bench_rows[];
+extern const size_t bench_n_rows;
+
+struct bench_result {
+	bool measured;
+	bool has_reference;
+	double value, reference_value, ratio;
+	char note[160]; /* why it was not measured, or something about it */
+};
+
+/* Results of all rows, shared by all processes. */
+void bench_results_make(void);
+struct bench_result *bench_result(const char *name);
+
+/* The table for people: all rows, or those whose name contains `only`. */
+void bench_print(const char *only);
+
+/* Has each of these rows a number? */
+bool bench_complete(const char *only);
+
+/* 0, or -1 with the reason on stderr. */
+int bench_write_json(const char *path);
+
+/* ---- measuring (measure.c) ---------------------------------------------------------------- */
+
+uint64_t bench_now_ns(void);
+
+/* What it costs to ask the clock twice: taken off what is shorter than a microsecond. */
+double bench_clock_ns(void);
+
+/* Nanoseconds since `begin`, without the clock's own. */
+double bench_since_ns(uint64_t begin);
+
+/* Sorts the values. */
+double bench_median(double *values, size_t n);
+
+/* Nanoseconds of the part that counts. */
+typedef double bench_call(void *arg);
+
+struct bench_side {
+	bench_call *call;
+	void *arg;
+};
+
+/*
+ * Calls both in turns, each first in every second pair, after two pairs that do not count.
+ * scale: nanoseconds (or whatever the calls give) of one unit of the row.
+ */
+void bench_compare(struct bench_result *result, struct bench_side product,
+		   struct bench_side reference, size_t n_pairs, double scale);
+
+/* The same without a reference. */
+void bench_alone(struct bench_result *result, struct bench_side product, size_t n_calls,
+		 double scale);
+
+/* Of two measurements of one row the worse counts: larger ratio, or value if it has none. */
+void bench_keep_worse(struct bench_result *result, const struct bench_result *other);
+
+/* ---- processes (process.c) ---------------------------------------------------------------- */
+
+/* Ends the group; rows that it has not measured get the reason. With kvc_error_text() if the
+ * library has an error for this thread. */
+void bench_die(const char *what, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+#define BENCH_CHECK(condition)                                                                     \
+	do {                                                                                       \
+		if (!(condition))                                                                  \
+			bench_die("%s:%d: %s", __FILE__, __LINE__, #condition);                    \
+	} while (0)
+
+/* A process that works for a group; fd is its end of a pair of sockets. It ends when the group
+ * does. */
+struct bench_helper {
+	pid_t pid;
+	int fd;
+};
+
+/* Forks. The helper must not come from a process that has a session already. */
+struct bench_helper bench_helper_start(void (*fn)(int fd, void *arg), void *arg);
+/* Closes the pair and waits for its end. */
+void bench_helper_stop(struct bench_helper *helper);
+
+/* One word through the pair: who waits for it goes on. */
+void bench_tell(int fd, uint64_t word);
+uint64_t bench_hear(int fd);
+
+/* ---- the echo (echo.c) -------------------------------------------------------------------- */
+
+/* Two processes, blocking nn_recv and nn_send over ipc, as many bytes each way as a command. */
+struct bench_echo {
+	struct bench_helper server;
+	char address[128];
+	int socket; /* of this process; -1: not connected */
+	size_t n_request_bytes, n_reply_bytes;
+};
+
+/* Forks the server: before the first session of the group. */
+void bench_echo_start(struct bench_echo *echo);
+void bench_echo_connect(struct bench_echo *echo);
+void bench_echo_stop(struct bench_echo *echo);
+
+/* One round trip; a bench_call. */
+double bench_echo_call(void *echo);
+
+/* ---- what the library sent (meter.c) ------------------------------------------------------ */
+
+/* Of the last command of this process, and how many there were. Requests and replies with what
+ * nanomsg adds to neither. */
+struct bench_meter {
+	size_t n_request_bytes, n_reply_bytes;
+	uint64_t n_requests;
+};
+extern struct bench_meter bench_meter;
+
+/* Makes the echo as long as the last command. */
+void bench_echo_like_last_call(struct bench_echo *echo);
+
+/* ---- caches (cache.c) --------------------------------------------------------------------- */
+
+extern const char *bench_runtime_dir;
+
+/* Layouts of the table: 32 layers x 8 heads x 128 bf16, and one layer of that (4 KiB a token). */
+#define BENCH_LAYERS    32u
+#define BENCH_ROW_BYTES 2048u /* K or V of one layer of one token */
+#define BENCH_SOURCE_BYTES (1u << 20)
+
+struct bench_cache {
+	kvc_session *session;
+	kvc_layout *layout;
+	kvc_writer *writer;
+	uint32_t n_layers;
+	uint32_t block_tokens;
+	char *source; /* rows of K and V: [n_source_tokens][n_layers][2][BENCH_ROW_BYTES] */
+	size_t n_source_tokens;
+};
+
+void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, size_t source_bytes);
+void bench_cache_close(struct bench_cache *cache);
+
+/* Appends and commits n tokens, as many in one update as there is source for. */
+void bench_append(struct bench_cache *cache, kvc_seq *seq, uint64_t n_tokens);
+
+/* A new sequence of n tokens, with a reserve for more. */
+kvc_seq *bench_seq(struct bench_cache *cache, uint64_t n_tokens, uint64_t n_reserve_tokens,
+		   const char *name);
+
+/* The daemon's gauges. */
+struct bench_gauges {
+	uint64_t live_bytes, reserved_bytes, cached_bytes, used_bytes;
+	uint64_t control_bytes, catalogue_bytes;
+	uint64_t core_pid; /* as wide as the others: compared as bytes */
+};
+struct bench_gauges bench_gauges(struct bench_cache *cache);
+
+/* ---- groups ------------------------------------------------------------------------------- */
+
+void bench_group_data(void);     /* token_commit, commit_only, commit_batch, fork_first_write */
+void bench_group_rollback(void); /* rollback_* */
+void bench_group_local(void);    /* fork_local_* */
+void bench_group_calls(void);    /* rpc, snapshot_*, fork_* */
+void bench_group_open(void);     /* open_* */
+void bench_group_commands(void);
+void bench_group_memory(void);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* Sessions, layouts and filled sequences for the groups; see bench.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/rpc.h"
+#include "tests/bench/bench.h"
+
+#define HEADS 8
+#define WIDTH 128
+
+const char *bench_runtime_dir;
+
+static kvc_layout *register_layout(kvc_session *session, uint32_t n_layers)
+{
+	struct kvc_layer layers[BENCH_LAYERS];
+	struct kvc_layout_options options = {
+		.size = sizeof(options),
+		.fingerprint = "kvcbench",
+		.n_layers = n_layers,
+		.layers = layers,
+		.dtype = KVC_BF16,
+	};
+
+	for (uint32_t i = 0; i < n_layers; i++)
+		layers[i] = (struct kvc_layer){.n_query_groups = HEADS,
+					       .k_width = WIDTH,
+					       .v_width = WIDTH};
+	return kvc_layout_register(session, &options);
+}
+
+void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, size_t source_bytes)
+{
+	struct kvc_session_options options = {.size = sizeof(options),
+					      .runtime_dir = bench_runtime_dir};
+	size_t token_bytes = (size_t)n_layers * 2 * BENCH_ROW_BYTES;
+
+	*cache = (struct bench_cache){.n_layers = n_layers};
+	BENCH_CHECK(cache->session = kvc_open(&options));
+	BENCH_CHECK(cache->layout = register_layout(cache->session, n_layers));
+	BENCH_CHECK(kvc_layout_token_bytes(cache->layout) == token_bytes);
+	BENCH_CHECK(cache->writer = kvc_writer_new(cache->session));
+	cache->block_tokens = kvc_layout_block_tokens(cache->layout);
+	cache->n_source_tokens = source_bytes / token_bytes;
+	BENCH_CHECK(cache->source = malloc(source_bytes));
+	for (size_t i = 0; i < source_bytes; i++)
+		cache->source[i] = (char)(i * 2654435761u >> 13);
+}
+
+void bench_cache_close(struct bench_cache *cache)
+{
+	kvc_layout_free(cache->layout);
+	kvc_close(cache->session);
+	free(cache->source);
+}
+
+void bench_append(struct bench_cache *cache, kvc_seq *seq, uint64_t n_tokens)
+{
+	while (n_tokens) {
+		uint64_t n = n_tokens < cache->n_source_tokens ? n_tokens : cache->n_source_tokens;
+		const size_t stride = (size_t)cache->n_layers * 2 * BENCH_ROW_BYTES;
+
+		BENCH_CHECK(kvc_append_begin(seq, n) == 0);
+		for (uint32_t layer = 0; layer < cache->n_layers; layer++) {
+			const char *k = cache->source + (size_t)layer * 2 * BENCH_ROW_BYTES;
+
+			BENCH_CHECK(kvc_write_rows(seq, layer, 0, n, k, stride, k + BENCH_ROW_BYTES,
+						   stride) == 0);
+		}
+		BENCH_CHECK(kvc_commit(cache->writer, &seq, 1) == 0);
+		n_tokens -= n;
+	}
+}
+
+kvc_seq *bench_seq(struct bench_cache *cache, uint64_t n_tokens, uint64_t n_reserve_tokens,
+		   const char *name)
+{
+	struct kvc_seq_options options = {.size = sizeof(options), .name = name};
+	kvc_seq *seq;
+
+	BENCH_CHECK(seq = kvc_seq_new(cache->writer, cache->layout, &options));
+	BENCH_CHECK(kvc_reserve(seq, n_tokens + n_reserve_tokens) == 0);
+	bench_append(cache, seq, n_tokens);
+	return seq;
+}
+
+struct bench_gauges bench_gauges(struct bench_cache *cache)
+{
+	Kv__Wire__Request request;
+	Kv__Wire__Status command = KV__WIRE__STATUS__INIT;
+	struct bench_gauges gauges;
+	Kv__Wire__Reply *reply;
+
+	rpc_request_init(&request);
+	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
+	request.status = &command;
+	BENCH_CHECK(reply = rpc_ask(cache->session, &request,
+				    KV__WIRE__REPLY__RESULT_STATUS_RESULT));
+	gauges = (struct bench_gauges){
+		.live_bytes = reply->status_result->pool_live_bytes,
+		.reserved_bytes = reply->status_result->pool_reserved_bytes,
+		.cached_bytes = reply->status_result->pool_cached_bytes,
+		.used_bytes = reply->status_result->used_bytes,
+		.control_bytes = reply->status_result->control_bytes,
+		.catalogue_bytes = reply->status_result->catalogue_bytes,
+		.core_pid = reply->status_result->core_pid,
+	};
+	rpc_reply_free(reply);
+	return gauges;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Commands of one client: nothing, snapshots, forks, each at a length that ends with a block and
+ * at one that does not. The echo is as long as the command, both ways. Between two snapshots the
+ * sequence's last token is written anew, so that each freezes something.
+ */
+#include "client/seq.h"
+#include "tests/bench/bench.h"
+
+#define PAIRS 201
+
+struct command {
+	struct bench_cache *cache;
+	struct bench_echo *echo;
+	kvc_seq *seq;
+};
+
+/* The time since begin, after a timed call: the echo is to be as long as that. */
+static double timed(struct command *command, uint64_t begin)
+{
+	double ns = bench_since_ns(begin);
+
+	bench_echo_like_last_call(command->echo);
+	return ns;
+}
+
+static uint64_t n_copied_bytes(const struct command *command)
+{
+	return atomic_load(&command->cache->writer->shm->n_copied_bytes);
+}
+
+static double ping(void *arg)
+{
+	struct command *command = arg;
+	uint64_t begin = bench_now_ns();
+
+	BENCH_CHECK(kvc_ping(command->cache->session) == 0);
+	return timed(command, begin);
+}
+
+static double take_snapshot(void *arg)
+{
+	struct command *command = arg;
+	struct kvc_snapshot_options options = {.size = sizeof(options), .name = "bench/snapshot"};
+	uint64_t begin, n_copied;
+	double ns;
+
+	BENCH_CHECK(kvc_rollback_remove(command->seq, 1) == 0);
+	BENCH_CHECK(kvc_reserve(command->seq, 1) == 0);
+	bench_append(command->cache, command->seq, 1);
+	n_copied = n_copied_bytes(command);
+	begin = bench_now_ns();
+	BENCH_CHECK(kvc_snapshot(command->seq, &options, NULL) == 0);
+	ns = timed(command, begin);
+	BENCH_CHECK(n_copied == n_copied_bytes(command));
+	BENCH_CHECK(kvc_remove(command->cache->session, "bench/snapshot") == 0);
+	return ns;
+}
+
+static double fork_base(void *arg)
+{
+	struct command *command = arg;
+	uint64_t n_copied = n_copied_bytes(command);
+	uint64_t begin = bench_now_ns();
+	kvc_seq *fork = kvc_fork(command->cache->writer, "bench/base", NULL);
+	double ns = timed(command, begin);
+
+	BENCH_CHECK(fork && n_copied == n_copied_bytes(command));
+	BENCH_CHECK(kvc_seq_drop(fork) == 0);
+	return ns;
+}
+
+static void measure(const char *name, bench_call *call, struct command *command)
+{
+	struct bench_result result;
+
+	bench_compare(&result, (struct bench_side){call, command},
+		      (struct bench_side){bench_echo_call, command->echo}, PAIRS, 1000);
+	bench_keep_worse(bench_result(name), &result);
+}
+
+static void publish_base(struct command *command)
+{
+	struct kvc_snapshot_options options = {
+		.size = sizeof(options), .name = "bench/base", .replace = 1};
+
+	BENCH_CHECK(kvc_snapshot(command->seq, &options, NULL) == 0);
+}
+
+static void measure_length(const char *snapshot, const char *fork, uint32_t n_layers,
+			   uint64_t n_tokens, struct bench_echo *echo)
+{
+	struct bench_cache cache;
+	struct command command = {.cache = &cache, .echo = echo};
+
+	bench_cache_open(&cache, n_layers, BENCH_SOURCE_BYTES);
+	command.seq = bench_seq(&cache, n_tokens, 1, NULL);
+	for (int i = 0; i < 2; i++) {
+		publish_base(&command);
+		measure(snapshot, take_snapshot, &command);
+		measure(fork, fork_base, &command);
+		BENCH_CHECK(kvc_rollback_remove(command.seq, 5) == 0);
+	}
+	BENCH_CHECK(kvc_remove(cache.session, "bench/base") == 0);
+	BENCH_CHECK(kvc_seq_drop(command.seq) == 0);
+	bench_cache_close(&cache);
+}
+
+void bench_group_calls(void)
+{
+	struct bench_echo echo;
+	struct bench_cache cache;
+	struct command command = {.cache = &cache, .echo = &echo};
+
+	bench_echo_start(&echo);
+	bench_cache_open(&cache, 1, BENCH_SOURCE_BYTES);
+	bench_echo_connect(&echo);
+	ping(&command);
+	bench_compare(bench_result("rpc"), (struct bench_side){ping, &command},
+		      (struct bench_side){bench_echo_call, &echo}, 2001, 1000);
+	bench_cache_close(&cache);
+	measure_length("snapshot_4k", "fork_4k", BENCH_LAYERS, 4096, &echo);
+	measure_length("snapshot_128k", "fork_128k", 1, 131072, &echo);
+	bench_echo_stop(&echo);
+}

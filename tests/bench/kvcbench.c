@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * kvcbench: how fast kvcached is, against references that run beside it.
+ *
+ * Starts a private daemon, runs each group of rows in a process of its own (bench.h), prints the
+ * table and, with --json, writes the same as a list of objects. Every row is there, also one that
+ * misses its limit or could not be measured; that is no failure of the program. Exit status 1: a
+ * row has no number; 2: wrong use, or no daemon.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/bench/bench.h"
+#include "tests/bench/group.h"
+#include "tests/support/daemon.h"
+#include "tests/support/tmpdir.h"
+
+static const struct bench_group groups[] = {
+	{bench_group_data, {"token_commit", "commit_only", "commit_batch", "fork_first_write"}},
+	{bench_group_rollback, {"rollback_1k", "rollback_128k"}},
+	{bench_group_local, {"fork_local_4k", "fork_local_128k"}},
+	{bench_group_calls, {"rpc", "snapshot_4k", "snapshot_128k", "fork_4k", "fork_128k"}},
+	{bench_group_open, {"open_cached", "open_new"}},
+	{bench_group_commands, {"commands"}},
+	{bench_group_memory, {"memory_table", "memory_forks"}},
+};
+
+struct options {
+	const char *json;
+	const char *only;
+};
+
+static int usage(FILE *out)
+{
+	fprintf(out, "usage: kvcbench [--json FILE] [--only TEXT]\n"
+		     "Measures kvcached. --only: groups with a row whose name contains TEXT.\n");
+	return out == stdout ? 0 : 2;
+}
+
+static bool is_wanted(const struct bench_group *group, const char *only)
+{
+	for (size_t i = 0; i < BENCH_GROUP_ROWS && group->rows[i]; i++)
+		if (!only || strstr(group->rows[i], only))
+			return true;
+	return false;
+}
+
+static int run(const struct options *options)
+{
+	/* Pools for the longest caches; memory that is not used is not taken. */
+	static const char *const arguments[] = {"--pool-bytes", "2560M", "--log-level", "warn", NULL};
+	struct kt_daemon *daemon;
+	int rc = 0;
+
+	kt_tmproot_make();
+	daemon = kt_daemon_start(arguments);
+	if (daemon) {
+		bench_runtime_dir = kt_daemon_dir(daemon);
+		for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+			if (is_wanted(&groups[i], options->only))
+				bench_group_run(&groups[i]);
+		bench_print(options->only);
+		rc = kt_daemon_stop(daemon) ? 2 : bench_complete(options->only) ? 0 : 1;
+	}
+	kt_tmproot_remove();
+	return daemon ? rc : 2;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = {0};
+	int rc;
+
+	for (int i = 1; i < argc; i++) {
+		if (strcmp(argv[i], "--help") == 0)
+			return usage(stdout);
+		if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+			options.json = argv[++i];
+		else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
+			options.only = argv[++i];
+		else
+			return usage(stderr);
+	}
+	bench_results_make();
+	rc = run(&options);
+	if (options.json && bench_write_json(options.json))
+		rc = 2;
+	return rc;
+}

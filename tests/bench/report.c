@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The rows and their limits, the table on the terminal, the JSON file.
+ *
+ * Every row is in both, also one that misses and one that could not be measured: its numbers are
+ * null then, and a note says why.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/bench/bench.h"
+
+/* clang-format off */
+const struct bench_row bench_rows[] = {
+	{"rpc",              "us",    BENCH_RATIO, false, 1.6,  "round trip of a command that does nothing", "echo"},
+	{"token_commit",     "us",    BENCH_RATIO, false, 1.10, "a token written layer by layer and committed", "memcpy"},
+	{"commit_only",      "us",    BENCH_VALUE, false, 0.1,  "an update without data, begun and committed", NULL},
+	{"commit_batch",     "us",    BENCH_VALUE, false, 1,    "commit of 32 sequences without data", NULL},
+	{"rollback_1k",      "us",    BENCH_VALUE, false, 1,    "rollback of 1 or 100 of 1k tokens", NULL},
+	{"rollback_128k",    "us",    BENCH_RATIO, false, 1.5,  "the same of 128k tokens", "rollback_1k"},
+	{"snapshot_4k",      "us",    BENCH_RATIO, false, 2.0,  "snapshot of 4k tokens by the daemon", "echo"},
+	{"snapshot_128k",    "us",    BENCH_RATIO, false, 2.0,  "the same of 128k tokens", "echo"},
+	{"fork_4k",          "us",    BENCH_RATIO, false, 2.0,  "fork of 4k tokens by the daemon", "echo"},
+	{"fork_128k",        "us",    BENCH_RATIO, false, 2.0,  "the same of 128k tokens", "echo"},
+	{"fork_local_4k",    "us",    BENCH_VALUE, false, 5,    "fork inside the session and its drop, 4k tokens", NULL},
+	{"fork_local_128k",  "us",    BENCH_VALUE, false, 25,   "the same of 128k tokens", NULL},
+	{"fork_first_write", "us",    BENCH_RATIO, false, 1.3,  "first append of a fork inside a block", "memcpy"},
+	{"open_cached",      "us",    BENCH_RATIO, false, 2,    "a snapshot opened and a byte of it read", "echo"},
+	{"open_new",         "us",    BENCH_RATIO, false, 6,    "the same when its arena is to be mapped", "echo"},
+	{"commands",         "1/s",   BENCH_RATIO, true,  0.5,  "messages of 8 clients at work", "echo of 8 clients"},
+	{"memory_table",     "bytes", BENCH_VALUE, false, 64,   "bookkeeping a block and sequence", NULL},
+	{"memory_forks",     "KiB",   BENCH_RATIO, false, 1.02, "live bytes of four forks that did not write", "one"},
+};
+/* clang-format on */
+const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);
+
+static struct bench_result *results;
+
+void bench_results_make(void)
+{
+	results = mmap(NULL, sizeof(results[0]) * bench_n_rows, PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (results == MAP_FAILED)
+		abort();
+	for (size_t i = 0; i < bench_n_rows; i++)
+		snprintf(results[i].note, sizeof(results[i].note), "was not asked for");
+}
+
+struct bench_result *bench_result(const char *name)
+{
+	for (size_t i = 0; i < bench_n_rows; i++)
+		if (strcmp(bench_rows[i].name, name) == 0)
+			return &results[i];
+	abort();
+}
+
+/* ---- people ------------------------------------------------------------------------------- */
+
+static bool reaches(const struct bench_row *row, const struct bench_result *result)
+{
+	double got = row->field == BENCH_VALUE ? result->value : result->ratio;
+
+	return result->measured && (row->at_least ? got >= row->limit : got <= row->limit);
+}
+
+static const char *number(char text[16], double value)
+{
+	snprintf(text, 16, value >= 1000 ? "%.0f" : value >= 10 ? "%.1f" : "%.3f", value);
+	return text;
+}
+
+static void print_row(const struct bench_row *row, const struct bench_result *result)
+{
+	char value[16], reference[16] = "", ratio[16] = "", limit[24], bound[16];
+
+	if (result->has_reference) {
+		number(reference, result->reference_value);
+		number(ratio, result->ratio);
+	}
+	snprintf(limit, sizeof(limit), "%s %s %g", row->field == BENCH_VALUE ? "value" : "ratio",
+		 row->at_least ? ">=" : "<=", row->limit);
+	snprintf(bound, sizeof(bound), "%s", reaches(row, result) ? "" : "  MISSES");
+	if (result->measured)
+		printf("%-17s %9s %9s %-5s %6s  %-14s%s\n", row->name, number(value, result->value),
+		       reference, row->unit, ratio, limit, bound);
+	else
+		printf("%-17s not measured: %s\n", row->name, result->note);
+}
+
+static bool is_wanted(const struct bench_row *row, const char *only)
+{
+	return !only || strstr(row->name, only);
+}
+
+void bench_print(const char *only)
+{
+	unsigned n_rows = 0, n_reached = 0;
+
+	printf("%-17s %9s %9s %-5s %6s  %s\n", "row", "value", "reference", "unit", "ratio", "limit");
+	for (size_t i = 0; i < bench_n_rows; i++) {
+		if (!is_wanted(&bench_rows[i], only))
+			continue;
+		print_row(&bench_rows[i], &results[i]);
+		n_rows++;
+		n_reached += reaches(&bench_rows[i], &results[i]);
+	}
+	printf("%u of %u reached\n", n_reached, n_rows);
+}
+
+bool bench_complete(const char *only)
+{
+	for (size_t i = 0; i < bench_n_rows; i++)
+		if (is_wanted(&bench_rows[i], only) && !results[i].measured)
+			return false;
+	return true;
+}
+
+/* ---- machines ----------------------------------------------------------------------------- */
+
+static json_t *number_or_null(bool there, double value)
+{
+	return there ? json_real(value) : json_null();
+}
+
+int bench_write_json(const char *path)
+{
+	json_t *list = json_array();
+	int rc;
+
+	for (size_t i = 0; i < bench_n_rows; i++) {
+		const struct bench_result *r = &results[i];
+		bool compared = r->measured && r->has_reference;
+
+		json_array_append_new(
+			list, json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:s*}", "name",
+					bench_rows[i].name, "value",
+					number_or_null(r->measured, r->value), "unit",
+					bench_rows[i].unit, "reference", bench_rows[i].reference,
+					"reference_value",
+					number_or_null(compared, r->reference_value), "ratio",
+					number_or_null(compared, r->ratio), "note",
+					r->measured ? NULL : r->note));
+	}
+	rc = json_dump_file(list, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+	json_decref(list);
+	if (rc)
+		fprintf(stderr, "cannot write %s\n", path);
+	return rc;
+}
