@@ -84,6 +84,20 @@ static void clear_dirty(struct arena *arena, uint32_t block)
 	arena->n_dirty--;
 }
 
+static void clear_warm(struct arena *arena, uint32_t block)
+{
+	if (!bit(arena->warm, block))
+		return;
+	bit_clear(arena->warm, block);
+	arena->n_warm--;
+	arena->pool->warm_bytes -= arena->block_bytes;
+}
+
+bool arena_is_warm(const struct arena *arena, uint32_t first, uint32_t n_blocks)
+{
+	return bit_next(arena->warm, first, first + n_blocks, false) == first + n_blocks;
+}
+
 int64_t arena_next_free(const struct arena *arena, uint32_t from)
 {
 	uint32_t first = from > arena->first_free ? from : arena->first_free;
@@ -126,11 +140,13 @@ bool arena_is_granted(const struct arena *arena, uint32_t first, uint32_t n_bloc
 
 void arena_grant(struct arena *arena, uint32_t first, uint32_t n_blocks)
 {
+	arena->was_used = true;
 	for (uint32_t b = first; b < first + n_blocks; b++) {
 		enum block_class before = class_of(arena, b);
 
 		assert(!bit(arena->granted, b));
 		clear_dirty(arena, b);
+		clear_warm(arena, b);
 		bit_set(arena->granted, b);
 		arena->n_granted++;
 		account(arena, b, before);
@@ -139,6 +155,7 @@ void arena_grant(struct arena *arena, uint32_t first, uint32_t n_blocks)
 
 void arena_ungrant(struct arena *arena, uint32_t first, uint32_t n_blocks)
 {
+	arena->was_used = true;
 	for (uint32_t b = first; b < first + n_blocks; b++) {
 		assert(bit(arena->granted, b));
 		bit_clear(arena->granted, b);
@@ -156,6 +173,7 @@ void arena_soil(struct arena *arena, uint32_t first, uint32_t n_blocks)
 
 		if (before != BLOCK_FREE)
 			continue;
+		clear_warm(arena, b);
 		set_dirty(arena, b);
 		account(arena, b, before);
 	}
@@ -174,6 +192,7 @@ void arena_pin(struct arena *arena, uint32_t block)
 	before = class_of(arena, block);
 	arena->pins[block] = 1;
 	clear_dirty(arena, block); /* its bytes are wanted again (restart) */
+	clear_warm(arena, block);
 	account(arena, block, before);
 }
 
@@ -275,6 +294,36 @@ uint64_t arena_scrub(struct arena *arena, uint64_t max_bytes)
 		done += (uint64_t)(end - first) * arena->block_bytes;
 	}
 	return done;
+}
+
+void arena_keep_warm(struct arena *arena, uint64_t max_warm_bytes)
+{
+	uint32_t b = bit_next(arena->dirty, 0, arena->n_blocks, true);
+
+	while (b < arena->n_blocks &&
+	       arena->pool->warm_bytes + arena->block_bytes <= max_warm_bytes) {
+		clear_dirty(arena, b);
+		bit_set(arena->warm, b);
+		arena->n_warm++;
+		arena->pool->warm_bytes += arena->block_bytes;
+		account(arena, b, BLOCK_QUARANTINED);
+		b = bit_next(arena->dirty, b, arena->n_blocks, true);
+	}
+}
+
+void arena_cool(struct arena *arena)
+{
+	uint32_t first = bit_next(arena->warm, 0, arena->n_blocks, true);
+
+	while (first < arena->n_blocks) {
+		uint32_t end = bit_next(arena->warm, first, arena->n_blocks, false);
+
+		if (punch(arena, first, end))
+			return; /* stays warm */
+		for (uint32_t b = first; b < end; b++)
+			clear_warm(arena, b);
+		first = bit_next(arena->warm, end, arena->n_blocks, true);
+	}
 }
 
 /* ---- digests ------------------------------------------------------------------------------ */

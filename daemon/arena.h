@@ -3,10 +3,15 @@
  * about each of its blocks.
  *
  * A block is granted (the session may write it) and/or pinned (so many states name it), or dirty
- * (nobody's, to be zeroed before it is anybody's again), or free. From this follows its class in
- * the pool's accounts, which these functions keep. A block that loses its last owner is dirty
- * until arena_scrub() has punched a hole where it was; while the session has ended but its
- * process may still write (writer ARENA_ENDED) it stays so, and counts as quarantined.
+ * (nobody's, memory still behind it), or free. From this follows its class in the pool's
+ * accounts, which these functions keep. A block that loses its last owner is dirty until
+ * arena_scrub() has punched a hole where it was; while the session has ended but its process may
+ * still write (writer ARENA_ENDED) it stays so, and counts as quarantined.
+ *
+ * Blocks of an arena are only ever granted to its one session. So a few that it gave back may
+ * stay *warm*: free in the accounts, memory and old bytes still there, ready to be granted to it
+ * again without a page being made. arena_cool() punches them; pool.warm_bytes says how many there
+ * are, so that memory and accounts can be kept together.
  *
  * The memory is sparse: a block costs pages from its grant on, when arena_prefault_step() puts
  * them there. The core reads bulk bytes with pread only: a client may have punched a hole, and a
@@ -74,8 +79,10 @@ struct arena {
 	uint64_t *used;    /* bit: not free */
 	uint64_t *granted; /* bit */
 	uint64_t *dirty;   /* bit */
+	uint64_t *warm;    /* bit: free, with memory */
 	uint32_t *pins;
-	uint32_t n_granted, n_pinned, n_dirty;
+	uint32_t n_granted, n_pinned, n_dirty, n_warm;
+	bool was_used; /* a grant or its end since the last look (arena_store) */
 	uint32_t first_free; /* no free block is below */
 	uint32_t n_numbers;  /* sessions that have a number for it */
 	/* digests of full blocks that something pins; NULL until one is known */
@@ -146,6 +153,15 @@ static inline bool arena_is_empty(const struct arena *arena)
 /* Zeroes dirty blocks of about max_bytes and frees them, unless somebody may still write.
  * Returns the bytes; 0 when there is nothing to do. */
 uint64_t arena_scrub(struct arena *arena, uint64_t max_bytes);
+
+/* Makes dirty blocks warm instead, as long as the pool has no more than max_warm_bytes of them. */
+void arena_keep_warm(struct arena *arena, uint64_t max_warm_bytes);
+
+/* Zeroes all warm blocks. */
+void arena_cool(struct arena *arena);
+
+/* Are these blocks all warm? */
+bool arena_is_warm(const struct arena *arena, uint32_t first, uint32_t n_blocks);
 
 /* Puts memory behind granted blocks, a slice at a time. */
 struct arena_prefault {

@@ -133,8 +133,10 @@ static int make_books(struct arena *arena, struct errbuf *err)
 	arena->used = calloc(words, sizeof(uint64_t));
 	arena->granted = calloc(words, sizeof(uint64_t));
 	arena->dirty = calloc(words, sizeof(uint64_t));
+	arena->warm = calloc(words, sizeof(uint64_t));
 	arena->pins = calloc(arena->n_blocks, sizeof(arena->pins[0]));
-	if (!arena->used || !arena->granted || !arena->dirty || !arena->pins)
+	if (!arena->used || !arena->granted || !arena->dirty || !arena->warm ||
+	    !arena->pins)
 		return errbuf_set(err, KV_ENOMEM, "no memory for the books of %u blocks",
 				  arena->n_blocks);
 	return 0;
@@ -195,6 +197,8 @@ void arena_free(struct arena *arena)
 {
 	if (!arena)
 		return;
+	if (arena->pool)
+		arena->pool->warm_bytes -= arena->n_warm * arena->block_bytes;
 	if (arena->base)
 		munmap(arena->base, arena->n_bytes);
 	if (arena->fd >= 0)
@@ -205,6 +209,7 @@ void arena_free(struct arena *arena)
 	free(arena->used);
 	free(arena->granted);
 	free(arena->dirty);
+	free(arena->warm);
 	free(arena->pins);
 	free(arena->digests);
 	free(arena->digest_known);

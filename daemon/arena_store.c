@@ -56,11 +56,18 @@ void arenas_touch(struct core *core, struct arena *arena)
 		drop(core, arena);
 }
 
+/* Of the pool, this much may be warm. */
+#define WARM_PART 8
+
 bool arenas_scrub(struct core *core, uint64_t max_bytes)
 {
 	while (core->dirty && max_bytes) {
 		struct arena *arena = core->dirty;
-		uint64_t done = arena_scrub(arena, max_bytes);
+		uint64_t done;
+
+		if (arena->writer == ARENA_WRITTEN)
+			arena_keep_warm(arena, core->pool.total_bytes / WARM_PART);
+		done = arena_scrub(arena, max_bytes);
 
 		if (arena->n_dirty && done && arena->writer != ARENA_ENDED)
 			return true;
@@ -74,6 +81,28 @@ bool arenas_scrub(struct core *core, uint64_t max_bytes)
 				 "quarantine", (unsigned long long)arena->id);
 	}
 	return core->dirty != NULL;
+}
+
+void arenas_make_room(struct core *core)
+{
+	const struct pool *pool = &core->pool;
+
+	for (size_t i = 0; i < core->arenas.n; i++) {
+		if (pool->warm_bytes <= pool->class_bytes[BLOCK_FREE])
+			return;
+		arena_cool(core->arenas.items[i].thing);
+	}
+}
+
+void arenas_cool_idle(struct core *core)
+{
+	for (size_t i = 0; i < core->arenas.n; i++) {
+		struct arena *arena = core->arenas.items[i].thing;
+
+		if (arena->n_warm && !arena->was_used)
+			arena_cool(arena);
+		arena->was_used = false;
+	}
 }
 
 static struct arena *make(struct session *session, const struct grant_need *need,
@@ -160,8 +189,9 @@ static int take(struct grant_list *list, struct arena *arena, uint32_t first, ui
 		return errbuf_set(err, KV_ELIMIT,
 				  "free memory is in more than %u pieces; ask for less at a time",
 				  KV_RUNS_MAX);
+	list->grants[list->n++] = (struct grant){ arena, first, n_blocks,
+						  arena_is_warm(arena, first, n_blocks) };
 	arena_grant(arena, first, n_blocks);
-	list->grants[list->n++] = (struct grant){ arena, first, n_blocks };
 	return 0;
 }
 
@@ -271,6 +301,7 @@ void arenas_end_session(struct session *session, bool gone)
 		if (arena->writer == ARENA_WRITTEN) {
 			/* what was given back before is zeroed now: from here on what is dirty
 			 * is what the log says, the grants that end here */
+			arena_cool(arena);
 			arena_scrub(arena, UINT64_MAX);
 			arena_end(arena);
 		}

@@ -19,9 +19,16 @@ void arenas_touch(struct core *core, struct arena *arena);
 /* Zeroes up to max_bytes; true if there is more to do. */
 bool arenas_scrub(struct core *core, uint64_t max_bytes);
 
+/* After grants: zeroes warm blocks until all memory is within the pool again. */
+void arenas_make_room(struct core *core);
+
+/* Once a tick: zeroes warm blocks of arenas that nobody has used since the last. */
+void arenas_cool_idle(struct core *core);
+
 struct grant {
 	struct arena *arena;
 	uint32_t first, n_blocks;
+	bool is_warm; /* memory is there already */
 };
 
 struct grant_list {

@@ -11,7 +11,7 @@
 #include <xxhash.h>
 
 #define GROW_BYTES (UINT64_C(256) << 10)
-#define STALE_BYTES (UINT64_C(1) << 20) /* below this, rewriting is not worth it */
+#define STALE_BYTES (UINT64_C(4) << 20) /* below this, rewriting is not worth it */
 
 static struct cat_head *head_of(const struct catalogue *catalogue)
 {

@@ -88,6 +88,10 @@ static enum cmd_step prefault(struct command *cmd, struct reserve_work *work)
 		uint64_t bytes = grant->n_blocks * grant->arena->block_bytes;
 		int rc;
 
+		if (grant->is_warm) {
+			work->at++;
+			continue;
+		}
 		if (left == 0)
 			return CMD_WAIT;
 		if (!work->prefault.arena)
@@ -154,6 +158,7 @@ static enum cmd_step begin_reserve(struct command *cmd)
 	work->tentative = true;
 	cmd->core->n_tentative++;
 	cmd->work = work;
+	arenas_make_room(cmd->core);
 	return CMD_DONE;
 }
 

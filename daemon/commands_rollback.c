@@ -148,7 +148,7 @@ static enum cmd_step run_rollback(struct command *cmd)
 			goto out;
 	if (check_twice(cmd, sources))
 		goto out;
-	step = sources_read(cmd, sources);
+	step = sources_read(cmd, sources, true);
 	if (step == CMD_DONE)
 		step = decide(cmd, sources);
 out:

@@ -101,7 +101,7 @@ static enum cmd_step run_snapshot(struct command *cmd)
 	for (size_t i = 0; i < snapshot->n_ones; i++)
 		if (sources_add(cmd, sources, snapshot->ones[i]->source))
 			goto out;
-	step = sources_read(cmd, sources);
+	step = sources_read(cmd, sources, false);
 	if (step == CMD_DONE)
 		step = make_snapshots(cmd, sources);
 out:
@@ -326,7 +326,7 @@ static enum cmd_step run_fork(struct command *cmd)
 	for (size_t i = 0; i < fork->n_ones; i++)
 		if (sources_add(cmd, sources, fork->ones[i]->source))
 			goto out;
-	step = sources_read(cmd, sources);
+	step = sources_read(cmd, sources, false);
 	for (size_t i = 0; step == CMD_DONE && i < fork->n_ones; i++)
 		if (!fork->ones[i]->parked &&
 		    check_fits(cmd, sources->ones[i].state, fork->ones[i]->max_tokens))

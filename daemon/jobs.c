@@ -365,7 +365,7 @@ static enum cmd_step run_verify(struct command *cmd)
 				cmd->session->uid, cmd->session->user->n_jobs);
 	sources = state_alloc(1, sizeof(*sources));
 	if (sources_add(cmd, sources, cmd->request->verify->source) == 0)
-		step = sources_read(cmd, sources);
+		step = sources_read(cmd, sources, false);
 	if (step == CMD_DONE && sources_freeze(cmd, sources))
 		step = CMD_FAIL;
 	if (step == CMD_DONE) {

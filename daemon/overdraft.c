@@ -6,7 +6,7 @@
 
 static uint64_t accounted_bytes(const struct arena *arena)
 {
-	uint64_t n = 0;
+	uint64_t n = arena->n_warm;
 
 	for (uint32_t w = 0; w <= arena->n_blocks / 64; w++)
 		n += (uint64_t)__builtin_popcountll(arena->used[w]);

@@ -33,6 +33,7 @@ struct pool {
 	uint64_t total_bytes;
 	uint64_t user_bytes_max; /* of one user; 0: the pool */
 	uint64_t class_bytes[BLOCK_CLASSES];
+	uint64_t warm_bytes; /* of the free ones: memory is still behind them (daemon/arena.h) */
 	struct pool_user *users;
 };
 

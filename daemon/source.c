@@ -42,17 +42,36 @@ static uint64_t local_origin(const struct source *source)
 	return origin ? origin->id : 0;
 }
 
-static int read_live(struct command *cmd, struct source *source)
+/* Was nothing committed since the last freeze? Then the state of that is this one's. */
+static struct state *frozen_state(const struct session *session, const struct place *place,
+				  uint64_t update)
+{
+	const struct kv_shm_place *shm = segment_place(&session->segment, place->seg.index);
+	int c = kv_head_current(shm, update);
+
+	if (!place->frozen_id || c < 0 ||
+	    atomic_load_explicit(&shm->copy[c].stamp, memory_order_relaxed) !=
+		    place->seg.frozen_stamp)
+		return NULL;
+	return idlist_find(&session->core->states, place->frozen_id);
+}
+
+static int read_live(struct command *cmd, struct source *source, bool again)
 {
 	struct session *session = source->target.session;
 	struct place *place = source->target.place;
 	uint64_t update = hold_update(segment_writer(&session->segment, place->seg.writer));
+	struct state *frozen = again ? NULL : frozen_state(session, place, update);
 
+	if (frozen) {
+		source->state = state_ref(frozen);
+		return 0;
+	}
 	source->seg = state_alloc(1, sizeof(*source->seg));
 	return live_read(session, place, update, source->seg, &source->state, &cmd->err);
 }
 
-enum cmd_step sources_read(struct command *cmd, struct sources *sources)
+enum cmd_step sources_read(struct command *cmd, struct sources *sources, bool headers)
 {
 	enum cmd_step step = holds_try(cmd);
 
@@ -61,7 +80,7 @@ enum cmd_step sources_read(struct command *cmd, struct sources *sources)
 	for (uint32_t i = 0; i < sources->n; i++) {
 		struct source *source = &sources->ones[i];
 
-		if (is_live(source) && read_live(cmd, source))
+		if (is_live(source) && read_live(cmd, source, headers))
 			return CMD_FAIL;
 		source->update = source->state->update;
 		source->origin_id = source->target.object ? source->target.object->id :
@@ -78,16 +97,21 @@ int sources_freeze(struct command *cmd, struct sources *sources)
 		struct place *place = source->target.place;
 		bool bumped;
 
-		if (!is_live(source))
+		if (!source->seg) /* not live, or frozen already */
 			continue;
 		if (hold_freeze(&session->segment, &place->seg, source->seg, &bumped, &cmd->err))
 			return -1;
 		if (bumped)
 			holds_find(cmd, session, place->seg.writer)->bumped = true;
 	}
-	for (uint32_t i = 0; i < sources->n; i++)
-		if (is_live(&sources->ones[i]))
-			state_publish(cmd->core, sources->ones[i].state);
+	for (uint32_t i = 0; i < sources->n; i++) {
+		struct source *source = &sources->ones[i];
+
+		if (!source->seg)
+			continue;
+		state_publish(cmd->core, source->state);
+		source->target.place->frozen_id = source->state->id;
+	}
 	return 0;
 }
 

@@ -10,7 +10,7 @@
 struct source {
 	struct target target;
 	struct state *state;    /* one reference */
-	struct seg_state *seg;  /* of a live one: header and marks as they were read */
+	struct seg_state *seg;  /* of a live one that was read: header and marks */
 	uint64_t origin_id;     /* for lineage; 0: a local fork without known parent */
 	uint64_t update;        /* of the parent at which it was taken */
 };
@@ -23,8 +23,12 @@ struct sources {
 /* Resolves one more target and asks for a hold of its writer if it is live. 0, or -1 with err. */
 int sources_add(struct command *cmd, struct sources *sources, const Kv__Wire__Target *wire);
 
-/* Holds all, reads all. CMD_DONE: each has a state; live ones are not frozen or published yet. */
-enum cmd_step sources_read(struct command *cmd, struct sources *sources);
+/*
+ * Holds all, reads all. CMD_DONE: each has a state; live ones are not frozen or published yet, but
+ * one that has not changed since its last freeze may have the state of that. `headers`: seg is
+ * wanted for each live one.
+ */
+enum cmd_step sources_read(struct command *cmd, struct sources *sources, bool headers);
 
 /* Freezes the live ones and publishes their states. 0; -1: a freeze count is used up, nothing has
  * changed but freeze marks. */

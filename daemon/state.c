@@ -150,6 +150,7 @@ static void on_tick(void *arg)
 {
 	struct core *core = arg;
 
+	arenas_cool_idle(core);
 	overdraft_check(core);
 	if (loop_timer_in(core->env->loop, &core->tick_timer, TICK_NS))
 		log_error("core", "no memory for a timer");

@@ -111,6 +111,7 @@ struct place {
 	const struct layout_entry *layout;
 	struct object *object; /* the live sequence, or the snapshot that is open; NULL: spare */
 	struct object *base;   /* whose blocks it uses as well; NULL: none */
+	uint64_t frozen_id;    /* state of its last freeze, if that still exists; 0: none */
 };
 
 struct writer {

@@ -62,6 +62,7 @@ static void dump_arenas(struct core *core)
 		log_arena(core, arena);
 		dump_bits(core, arena, arena->granted, LOG_BLOCKS_GRANTED);
 		dump_bits(core, arena, arena->dirty, LOG_BLOCKS_DIRTY);
+		dump_bits(core, arena, arena->warm, LOG_BLOCKS_DIRTY);
 	}
 }
 

@@ -104,7 +104,7 @@ static void end_again(struct session *session)
 	session->phase = SESSION_ENDED;
 	for (struct arena *a = session->arenas; a; a = a->next_in_session) {
 		a->writer = ARENA_WRITTEN;
-		arena_scrub(a, UINT64_MAX);
+		arena_scrub(a, UINT64_MAX); /* none is warm while loading */
 		arena_end(a);
 	}
 }
@@ -181,7 +181,8 @@ static int load_blocks(struct loader *loader, const void *p, uint32_t n, struct 
 	if (!arena || r->first_block > arena->n_blocks ||
 	    r->n_blocks > arena->n_blocks - r->first_block || r->state > LOG_BLOCKS_DIRTY)
 		return bad(err, "blocks");
-	if (r->state == LOG_BLOCKS_DIRTY) {
+	/* nobody has grants in an arena whose session has gone; what no state pins is zeroed */
+	if (r->state == LOG_BLOCKS_DIRTY || arena->writer == ARENA_GONE) {
 		arena_soil(arena, r->first_block, r->n_blocks);
 		return 0;
 	}

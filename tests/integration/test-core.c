@@ -51,6 +51,13 @@ static kvc_layout *open_layout(kvc_session *session)
 	return layout;
 }
 
+/* Frees the layout (NULL is allowed) and ends the session. */
+static void close_session(kvc_session *session, kvc_layout *layout)
+{
+	kvc_layout_free(layout);
+	kvc_close(session);
+}
+
 static void ok(int rc)
 {
 	if (rc)
@@ -130,7 +137,7 @@ static void test_snapshot_fork(void **state)
 	ok(kvc_remove(session, "a/one"));
 	assert_int_equal(kvc_remove(session, "a/one"), -1);
 	assert_int_equal(kvc_error(), KVC_ENOTFOUND);
-	kvc_close(session);
+	close_session(session, layout);
 }
 
 static void test_names(void **state)
@@ -157,7 +164,7 @@ static void test_names(void **state)
 	assert_int_equal(kvc_remove(session, "b/other"), -1);
 	ok(kvc_remove(session, "b/snap"));
 	ok(kvc_seq_drop(seq));
-	kvc_close(session);
+	close_session(session, layout);
 }
 
 static void test_takeover(void **state)
@@ -176,7 +183,7 @@ static void test_takeover(void **state)
 	digest_of(seq, before);
 	assert_null(kvc_takeover(w2, "c/seq"));
 	assert_int_equal(kvc_error(), KVC_EBUSY);
-	kvc_close(one);
+	close_session(one, layout);
 	seq = kvc_takeover(w2, "c/seq");
 	assert_non_null(seq);
 	assert_int_equal(kvc_length(seq), 9);
@@ -293,7 +300,7 @@ static void test_core_restart(void **state)
 	}
 	ok(kvc_seq_drop(seq));
 	ok(kvc_remove(session, "e/snap"));
-	kvc_close(session);
+	close_session(session, layout);
 }
 
 static void test_verify(void **state)
@@ -330,7 +337,7 @@ static void test_verify(void **state)
 	assert_int_equal(result.n_known, 3); /* digests outlive the core */
 	ok(kvc_remove(session, "f/snap"));
 	ok(kvc_seq_drop(seq));
-	kvc_close(session);
+	close_session(session, layout);
 }
 
 static void test_wait_and_watch(void **state)
@@ -364,7 +371,7 @@ static void test_wait_and_watch(void **state)
 	close(p.fd);
 	ok(kvc_remove(session, "g/snap"));
 	ok(kvc_seq_drop(seq));
-	kvc_close(session);
+	close_session(session, layout);
 }
 
 static void test_exhausted(void **state)
@@ -385,7 +392,7 @@ static void test_exhausted(void **state)
 	seq = kvc_seq_new(writer, layout, &options);
 	ok(kvc_reserve(seq, fits));
 	ok(kvc_seq_drop(seq));
-	kvc_close(session);
+	close_session(session, layout);
 }
 
 static int setup(void **state)

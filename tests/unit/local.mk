@@ -4,6 +4,8 @@
 #	tests_unit_NAME_LDADD = libkvtest.la ...
 
 unit_tests =
+# the core's state without its links
+fake_links = tests/support/fake_links.c tests/support/fake_links.h
 
 unit_tests += tests/unit/test-runner
 tests_unit_test_runner_SOURCES = tests/unit/test-runner.c
@@ -42,6 +44,10 @@ script_tests += tests/unit/test-units.sh
 unit_tests += tests/unit/test-catalogue
 tests_unit_test_catalogue_SOURCES = tests/unit/test-catalogue.c
 tests_unit_test_catalogue_LDADD = libkvtest.la libkvdaemon.la
+
+unit_tests += tests/unit/test-core-state
+tests_unit_test_core_state_SOURCES = tests/unit/test-core-state.c $(fake_links)
+tests_unit_test_core_state_LDADD = libkvtest.la libkvdaemon.la
 
 unit_tests += tests/unit/test-arena
 tests_unit_test_arena_SOURCES = tests/unit/test-arena.c
