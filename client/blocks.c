@@ -101,10 +101,13 @@ int64_t blocks_leave(const struct kvc_writer *writer, const struct kvc_block *bl
 		freeze = seq_meta_freeze(meta[n]);
 		if (freeze != 0 && freeze == freeze_now && stack_push(spares, blocks[n]))
 			n_spares++;
-		/* If even the release list is full, it stays counted until the session ends. */
+		/*
+		 * On the list it is in nobody's books: a fork of the snapshot that names it may come
+		 * and go before the daemon hears, and must not list it again. If even the list is
+		 * full, it stays counted until the session ends.
+		 */
 		else if (stack_push(release, blocks[n]))
-			atomic_store_explicit(entry, (writer->index + 1) << OWNER_SHIFT,
-					      memory_order_relaxed);
+			atomic_store_explicit(entry, 0, memory_order_relaxed);
 	}
 	return n_spares;
 }

@@ -81,6 +81,7 @@ struct kvc_seq {
 	uint64_t base_id;  /* snapshot whose blocks it uses; pinned by session_base_ref */
 	uint64_t max_tokens;
 	struct kv_head head; /* committed, as of writer->update */
+	struct kv_head fresh; /* while somebody else's update is looked at */
 	bool named;
 	bool listed; /* seen in the list of a call: finds one named twice */
 	/* open update */

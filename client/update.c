@@ -45,22 +45,28 @@ static int wait_held(const struct kvc_writer *writer, unsigned *n_waits, uint64_
 	return 0;
 }
 
-/* Reads the committed header anew; blocks that an operator's rollback took out leave the table. */
-static void read_anew(struct kvc_seq *seq)
+/* The committed header as the segment says, for a look; what makes no sense is not taken. */
+static void look_anew(struct kvc_seq *seq, uint64_t update)
+{
+	int c = kv_head_current(seq->shm, update);
+
+	seq->fresh = seq->head;
+	if (c < 0)
+		return;
+	kv_head_load(&seq->shm->copy[c], &seq->fresh);
+	if (seq->fresh.length_tokens > seq->head.length_tokens ||
+	    seq->fresh.n_marks > seq->head.n_marks)
+		seq->fresh = seq->head;
+}
+
+/* Takes the header over; blocks that an operator's rollback took out leave the table. */
+static void take_anew(struct kvc_seq *seq)
 {
 	uint64_t before[KV_GROUPS_MAX];
-	struct kv_head head;
-	int c;
 
 	if (seq->is_open)
 		append_abort(seq);
-	c = kv_head_current(seq->shm, seq->writer->update);
-	if (c < 0)
-		return; /* scribbled over: keep what we know */
-	kv_head_load(&seq->shm->copy[c], &head);
-	if (head.length_tokens > seq->head.length_tokens || head.n_marks > seq->head.n_marks)
-		return;
-	seq->head = head;
+	seq->head = seq->fresh;
 	for (uint32_t g = 0; g < seq->n_groups; g++) {
 		before[g] = seq->groups[g].n_blocks;
 		seq->groups[g].n_blocks =
@@ -69,11 +75,24 @@ static void read_anew(struct kvc_seq *seq)
 	update_drop_blocks(seq, before);
 }
 
-static int moved(struct kvc_writer *writer, uint64_t word)
+/*
+ * Somebody else's update. All headers are looked at before one is taken over, and the word once
+ * more after that: with another rollback in between, a header could be half of one and half of
+ * the other, and its length lie below what is frozen.
+ */
+static int moved(struct kvc_writer *writer)
 {
-	writer->update = kv_word_update(word);
+	uint64_t update;
+
+	do {
+		update = kv_word_update(kv_word_load(writer->shm));
+		for (struct kvc_seq *seq = writer->seqs; seq; seq = seq->next)
+			look_anew(seq, update);
+		atomic_thread_fence(memory_order_acquire);
+	} while (kv_word_update(kv_word_load(writer->shm)) != update);
+	writer->update = update;
 	for (struct kvc_seq *seq = writer->seqs; seq; seq = seq->next)
-		read_anew(seq);
+		take_anew(seq);
 	return kvc_fail(KVC_EMOVED, "a sequence of this writer was rolled back by an operator; its "
 				    "length has changed: begin again");
 }
@@ -90,10 +109,12 @@ int update_open(struct kvc_writer *writer)
 		switch (kv_word_state(word)) {
 		case KV_IDLE:
 			if (kv_word_update(word) != writer->update)
-				return moved(writer, word);
+				return moved(writer);
 			KV_FAULT_POINT();
 			if (kv_word_swap(writer->shm, word,
 					 kv_word(KV_OPEN, generation, writer->update))) {
+				/* What is filled from here on is not seen before the swap. */
+				atomic_thread_fence(memory_order_release);
 				KV_FAULT_POINT();
 				return 0;
 			}

@@ -14,6 +14,8 @@ int hold_try(struct kv_shm_writer *writer)
 
 		switch (kv_word_state(word)) {
 		case KV_HELD:
+			/* What is written under the hold is not seen before it. */
+			atomic_thread_fence(memory_order_release);
 			return 0;
 		case KV_WANTED:
 			return -EAGAIN;
@@ -22,8 +24,8 @@ int hold_try(struct kv_shm_writer *writer)
 				return -EAGAIN;
 			break;
 		case KV_IDLE:
-			if (kv_word_swap(writer, word, kv_word(KV_HELD, generation, update)))
-				return 0;
+			/* Held: the next round says so. */
+			kv_word_swap(writer, word, kv_word(KV_HELD, generation, update));
 			break;
 		}
 	}

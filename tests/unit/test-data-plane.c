@@ -535,6 +535,30 @@ static void test_digest(void **state)
 	world_free(w);
 }
 
+static void test_listed_once(void **state)
+{
+	struct world *w = world_new(&shapes[0], 1);
+
+	(void)state;
+	op_new(w);
+	assert_true(begin(w, 0, 40));
+	assert_int_equal(kvc_commit(w->writer, &w->seqs[0], 1), 0);
+	w->shadows[0].length = 40;
+	assert_int_equal(bare_snapshot(w->bare, w->seqs[0]->place, &w->snapshots[0]), 0);
+	w->snapshot_shadows[0] = w->shadows[0];
+	w->has_snapshot[0] = true;
+	assert_int_equal(kvc_rollback_keep(w->seqs[0], 0), 0);
+	w->shadows[0].length = 0;
+	assert_int_equal(writer_release_count(w->writer), 3);
+	w->seqs[1] = bare_seq(w->bare, w->writer, MAX_TOKENS, &w->snapshots[0]);
+	w->shadows[1] = w->snapshot_shadows[0];
+	check_all(w);
+	seq_end(w->seqs[1], SEQ_END_DROPPED);
+	w->seqs[1] = NULL;
+	assert_int_equal(writer_release_count(w->writer), 3);
+	world_free(w);
+}
+
 static const struct CMUnitTest tests[] = {
 	KT_TEST_PARAM("random histories equal the shadow: plain", test_random, (void *)&shapes[0]),
 	KT_TEST_PARAM("random histories equal the shadow: unequal widths and heads", test_random,
@@ -549,6 +573,8 @@ static const struct CMUnitTest tests[] = {
 		      (void *)&shapes[5]),
 	KT_TEST("rolled back blocks are used again", test_hot_path_books),
 	KT_TEST("a commit refuses a list that makes no sense", test_commit_list_checks),
+	KT_TEST("a block that waits for its release is listed once, whatever forks come and go",
+		test_listed_once),
 	KT_TEST("equal history gives an equal digest, also after a rollback", test_digest),
 };
 
