@@ -15,9 +15,14 @@ integration_tests += tests/integration/test-generate-shared
 tests_integration_test_generate_shared_SOURCES = tests/integration/test-generate-shared.c
 tests_integration_test_generate_shared_LDADD = libkvtest.la
 EXTRA_tests_integration_test_generate_shared_DEPENDENCIES = kvc-generate$(EXEEXT) kvcached$(EXEEXT)
+
 integration_tests += tests/integration/test-end-to-end
 tests_integration_test_end_to_end_SOURCES = tests/integration/test-end-to-end.c
 tests_integration_test_end_to_end_LDADD = libkvtest.la libkvclient.la
+
+integration_tests += tests/integration/test-faults
+tests_integration_test_faults_SOURCES = tests/integration/test-faults.c
+tests_integration_test_faults_LDADD = libkvtest.la libkvcache.la
 
 script_tests += tests/integration/test-ctl.sh
 

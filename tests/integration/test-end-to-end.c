@@ -19,13 +19,14 @@ static struct kt_daemon *daemon_;
 #define ok(call)                                                                                   \
 	do {                                                                                       \
 		if ((call) != 0)                                                                   \
-			fail_msg(#call ": %s: %s", kvc_status_name(kvc_error()), kvc_error_text());    \
+			fail_msg("%s: %s: %s", #call, kvc_status_name(kvc_error()),                    \
+				 kvc_error_text());                                                \
 	} while (0)
 
 #define there(pointer)                                                                             \
 	do {                                                                                       \
 		if (!(pointer))                                                                    \
-			fail_msg(#pointer ": %s: %s", kvc_status_name(kvc_error()),                    \
+			fail_msg("%s: %s: %s", #pointer, kvc_status_name(kvc_error()),                 \
 				 kvc_error_text());                                                \
 	} while (0)
 
