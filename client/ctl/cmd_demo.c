@@ -149,11 +149,15 @@ static int ask_verify(struct demo *demo, struct errbuf *err)
 static int set_up(struct demo *demo, struct errbuf *err)
 {
 	struct demo_settings *s = &demo->settings;
+	const char *parent = getenv("TMPDIR");
 
-	strcpy(s->dir, "/tmp/kvcache-demo-XXXXXX");
+	/* Sockets lie below it, so a long TMPDIR is of no use. */
+	if (!parent || strlen(parent) > sizeof(s->dir) - sizeof("/kvcache-demo-XXXXXX"))
+		parent = "/tmp";
+	snprintf(s->dir, sizeof(s->dir), "%s/kvcache-demo-XXXXXX", parent);
 	if (!mkdtemp(s->dir)) {
 		s->dir[0] = '\0';
-		return errbuf_errno(err, KV_EINTERNAL, errno, "mkdtemp in /tmp");
+		return errbuf_errno(err, KV_EINTERNAL, errno, "mkdtemp in %s", parent);
 	}
 	if (demo->ctl->runtime_dir) {
 		snprintf(s->runtime_dir, sizeof(s->runtime_dir), "%s", demo->ctl->runtime_dir);

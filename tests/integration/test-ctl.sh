@@ -8,6 +8,8 @@ number=0
 ctl=$top_builddir/kvcachectl
 KVC_MODEL_DIR=$top_srcdir/client/examples/model
 export KVC_MODEL_DIR
+TMPDIR=$work
+export TMPDIR
 unset KVCACHED_RUNTIME_DIR
 
 finish() {
@@ -15,6 +17,7 @@ finish() {
 	rm -rf "$work"
 }
 trap finish EXIT
+trap 'exit 1' INT TERM HUP
 
 verdict() { # RC SENTENCE: what was printed is shown if it failed
 	number=$((number + 1))
@@ -43,7 +46,7 @@ field() { # NAME: the first number that the JSON output has under this name
 	sed -n 's/.*"'"$1"'": \([0-9]*\).*/\1/p' "$work/out" | head -n 1
 }
 
-no_leftovers() { ! ls -d /tmp/kvcache-demo-* >"$work/err" 2>/dev/null; }
+no_leftovers() { ! ls -d "$work"/kvcache-demo-* >"$work/err" 2>/dev/null; }
 
 run 0 demo --tokens 40 && has "equal   logits" && has "equal   K and V" &&
 	has "equal   the daemon" && has "demo/sample-4" && has "rolled back 5"

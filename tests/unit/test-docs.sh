@@ -4,6 +4,7 @@
 set -u
 work=$(mktemp -d /tmp/kvcached-test-docs-XXXXXX)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
 number=0
 top=${top_srcdir:-.}
 protocol=$top/man/kvcache-protocol.7

@@ -4,6 +4,7 @@
 set -u
 work=$(mktemp -d /tmp/kvcached-test-units-XXXXXX)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
 number=0
 
 verdict() { # RC SENTENCE: the log of the check is shown if it failed
