@@ -56,11 +56,12 @@ static int check_info(struct arena_map *map, const Kv__Wire__ArenaInfo *info)
 		n_bytes = kv_layout_arena(layout, info->group, info->n_blocks, map->region_off);
 	}
 	if (n_bytes == 0 || n_bytes != info->n_bytes)
-		return kvc_fail(KV_EPROTO,
-				"the daemon's arena %u (group %u, %u blocks, %llu bytes) does not fit "
-				"its layout",
-				map->number, info->group, info->n_blocks,
-				(unsigned long long)info->n_bytes);
+		return kvc_fail(
+			KV_EPROTO,
+			"the daemon's arena %u (group %u, %u blocks, %llu bytes) does not fit "
+			"its layout",
+			map->number, info->group, info->n_blocks,
+			(unsigned long long)info->n_bytes);
 	return 0;
 }
 
@@ -171,7 +172,8 @@ struct arena_map *session_arena(struct kvc_session *session, uint32_t arena)
 	struct arena_map *map;
 
 	if (arena == 0 || arena >= KV_ARENAS_MAX) {
-		kvc_fail(KV_EPROTO, "arena number %u is not one of 1 to %u", arena, KV_ARENAS_MAX - 1);
+		kvc_fail(KV_EPROTO, "arena number %u is not one of 1 to %u", arena,
+			 KV_ARENAS_MAX - 1);
 		return NULL;
 	}
 	map = session_arena_mapped(session, arena);

@@ -35,8 +35,10 @@ static int connect_failed(const char *path, int error, struct errbuf *err)
 				    "may not connect to %s; ask for membership in its group", path);
 	case EAGAIN:
 	case EINPROGRESS:
-		return errbuf_set(err, KV_ETIMEOUT, "the daemon at %s did not take the connection in "
-				  "time", path);
+		return errbuf_set(err, KV_ETIMEOUT,
+				  "the daemon at %s did not take the connection in "
+				  "time",
+				  path);
 	}
 	return errbuf_errno(err, KV_EDAEMON, error, "connect to %s", path);
 }
@@ -45,7 +47,7 @@ static int connect_failed(const char *path, int error, struct errbuf *err)
 static int limit_connect(int fd, int64_t deadline_ns)
 {
 	int ms = clock_left_ms(deadline_ns);
-	struct timeval limit = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+	struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
 
 	if (ms == 0)
 		limit.tv_usec = 1000;
@@ -54,7 +56,7 @@ static int limit_connect(int fd, int64_t deadline_ns)
 
 int attach_open(struct attach *attach, const char *path, int64_t deadline_ns, struct errbuf *err)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd;
 	int rc;
 
@@ -90,7 +92,7 @@ void attach_close(struct attach *attach)
 
 bool attach_hung_up(const struct attach *attach)
 {
-	struct pollfd p = { .fd = attach->fd, .events = POLLRDHUP };
+	struct pollfd p = {.fd = attach->fd, .events = POLLRDHUP};
 
 	if (attach->fd < 0)
 		return true;
@@ -111,13 +113,13 @@ static int send_request(struct attach *attach, Kv__Wire__AttachRequest *request,
 	union {
 		struct cmsghdr header;
 		char space[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct iovec part = { .iov_base = bytes, .iov_len = n };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	} control = {0};
+	struct iovec part = {.iov_base = bytes, .iov_len = n};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
 	if (n > sizeof(bytes))
-		return errbuf_set(err, KV_ETOOBIG, "attach message has %zu bytes, the limit is %u", n,
-				  KV_ATTACH_BYTES_MAX);
+		return errbuf_set(err, KV_ETOOBIG, "attach message has %zu bytes, the limit is %u",
+				  n, KV_ATTACH_BYTES_MAX);
 	kv__wire__attach_request__pack(request, bytes);
 	if (pass_fd >= 0) {
 		message.msg_control = control.space;
@@ -129,7 +131,8 @@ static int send_request(struct attach *attach, Kv__Wire__AttachRequest *request,
 	}
 	while (sendmsg(attach->fd, &message, MSG_NOSIGNAL) < 0) {
 		if (errno == EAGAIN)
-			return errbuf_set(err, KV_ETIMEOUT, "the daemon does not read its attach socket");
+			return errbuf_set(err, KV_ETIMEOUT,
+					  "the daemon does not read its attach socket");
 		if (errno != EINTR)
 			return broken(attach, err);
 	}
@@ -138,7 +141,7 @@ static int send_request(struct attach *attach, Kv__Wire__AttachRequest *request,
 
 static int wait_readable(struct attach *attach, int64_t deadline_ns, struct errbuf *err)
 {
-	struct pollfd p = { .fd = attach->fd, .events = POLLIN };
+	struct pollfd p = {.fd = attach->fd, .events = POLLIN};
 	int rc;
 
 	do
@@ -146,8 +149,9 @@ static int wait_readable(struct attach *attach, int64_t deadline_ns, struct errb
 	while ((rc < 0 && errno == EINTR) || (rc == 0 && clock_left_ms(deadline_ns) > 0));
 	if (rc > 0)
 		return 0;
-	return errbuf_set(err, KV_ETIMEOUT,
-			  "no answer on the attach socket within the deadline; is the daemon stopped?");
+	return errbuf_set(
+		err, KV_ETIMEOUT,
+		"no answer on the attach socket within the deadline; is the daemon stopped?");
 }
 
 /* Takes the descriptors out of a message: the first goes to *fd, the others are closed. Returns
@@ -183,11 +187,11 @@ static int receive(struct attach *attach, int64_t deadline_ns, struct attach_ans
 		struct cmsghdr header;
 		char space[CMSG_SPACE(sizeof(int) * FDS_MAX)];
 	} control;
-	struct iovec part = { .iov_base = bytes, .iov_len = sizeof(bytes) };
-	struct msghdr message = { .msg_iov = &part,
-				  .msg_iovlen = 1,
-				  .msg_control = control.space,
-				  .msg_controllen = sizeof(control.space) };
+	struct iovec part = {.iov_base = bytes, .iov_len = sizeof(bytes)};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = control.space,
+				 .msg_controllen = sizeof(control.space)};
 	ssize_t n;
 	unsigned n_fds;
 
@@ -207,20 +211,23 @@ static int receive(struct attach *attach, int64_t deadline_ns, struct attach_ans
 static int check_reply(const Kv__Wire__AttachReply *reply, struct errbuf *err)
 {
 	if (!reply)
-		return errbuf_set(err, KV_EPROTO, "the daemon's attach reply cannot be read, or its descriptor did not "
-				  "fit under the limit of open files");
+		return errbuf_set(
+			err, KV_EPROTO,
+			"the daemon's attach reply cannot be read, or its descriptor did not "
+			"fit under the limit of open files");
 	if (reply->version != KV_PROTOCOL_VERSION || reply->shm_version != KV_SHM_VERSION)
-		return errbuf_set(err, KV_EVERSION,
-				  "the daemon speaks protocol %u and shared memory %u, this library %u "
-				  "and %u; use a daemon and a library of one release",
-				  reply->version, reply->shm_version, KV_PROTOCOL_VERSION,
-				  KV_SHM_VERSION);
+		return errbuf_set(
+			err, KV_EVERSION,
+			"the daemon speaks protocol %u and shared memory %u, this library %u "
+			"and %u; use a daemon and a library of one release",
+			reply->version, reply->shm_version, KV_PROTOCOL_VERSION, KV_SHM_VERSION);
 	if (reply->status != KV_OK)
 		return errbuf_set(err, (int)reply->status, "%s",
 				  reply->detail[0] ? reply->detail :
 						     kv_status_text((int)reply->status));
 	if (reply->boot.len != BOOT_BYTES)
-		return errbuf_set(err, KV_EPROTO, "the daemon's attach reply has a boot id of %zu bytes",
+		return errbuf_set(err, KV_EPROTO,
+				  "the daemon's attach reply has a boot id of %zu bytes",
 				  reply->boot.len);
 	return 0;
 }
@@ -228,7 +235,7 @@ static int check_reply(const Kv__Wire__AttachReply *reply, struct errbuf *err)
 int attach_exchange(struct attach *attach, Kv__Wire__AttachRequest *request, int pass_fd,
 		    int64_t deadline_ns, struct attach_answer *answer, struct errbuf *err)
 {
-	*answer = (struct attach_answer){ .fd = -1 };
+	*answer = (struct attach_answer){.fd = -1};
 	if (attach->fd < 0)
 		return broken(attach, err);
 	request->version = KV_PROTOCOL_VERSION;
@@ -256,5 +263,5 @@ void attach_answer_free(struct attach_answer *answer)
 		kv__wire__attach_reply__free_unpacked(answer->reply, NULL);
 	if (answer->fd >= 0)
 		close(answer->fd);
-	*answer = (struct attach_answer){ .fd = -1 };
+	*answer = (struct attach_answer){.fd = -1};
 }

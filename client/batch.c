@@ -58,7 +58,7 @@ static int reserve_rows(struct kvc_batch *batch)
 {
 	struct kvc_session *session = batch->writer->session;
 	const struct kv_layout *fields = batch->layout->fields;
-	struct reserve_need needs = { .contiguous = true };
+	struct reserve_need needs = {.contiguous = true};
 	Kv__Wire__Reply *reply;
 	int rc = 0;
 
@@ -80,8 +80,7 @@ static int reserve_rows(struct kvc_batch *batch)
 
 static int make_rows(struct kvc_batch *batch, uint32_t n_rows)
 {
-	struct kvc_seq_options options = { .size = sizeof(options),
-					   .max_tokens = batch->max_tokens };
+	struct kvc_seq_options options = {.size = sizeof(options), .max_tokens = batch->max_tokens};
 
 	for (; batch->n_rows < n_rows; batch->n_rows++) {
 		batch->seqs[batch->n_rows] = kvc_seq_new(batch->writer, batch->layout, &options);
@@ -98,17 +97,17 @@ static int check_size(const struct kvc_layout *layout, uint32_t n_rows, uint64_t
 	if (n_rows == 0 || n_rows > ROWS_MAX)
 		return kvc_fail(KV_ERANGE, "a batch has 1 to %u rows, not %u", ROWS_MAX, n_rows);
 	if (max_tokens == 0 || max_tokens > KV_TOKENS_MAX)
-		return kvc_fail(KV_ERANGE, "max_tokens of a batch is 1 to %u, not %llu", KV_TOKENS_MAX,
-				(unsigned long long)max_tokens);
+		return kvc_fail(KV_ERANGE, "max_tokens of a batch is 1 to %u, not %llu",
+				KV_TOKENS_MAX, (unsigned long long)max_tokens);
 	if (max_tokens > layout->fields->max_slots)
-		return kvc_fail(KV_EBOUND, "max_tokens is %llu, a layer group's bound is %llu slots",
+		return kvc_fail(KV_EBOUND,
+				"max_tokens is %llu, a layer group's bound is %llu slots",
 				(unsigned long long)max_tokens,
 				(unsigned long long)layout->fields->max_slots);
 	n_blocks = kv_layout_blocks(layout->fields, max_tokens) * n_rows;
 	if (n_blocks > KV_REF_BLOCK_MAX)
 		return kvc_fail(KV_ETOOBIG, "a batch of %llu blocks is larger than an arena, %llu",
-				(unsigned long long)n_blocks,
-				(unsigned long long)KV_REF_BLOCK_MAX);
+				(unsigned long long)n_blocks, (unsigned long long)KV_REF_BLOCK_MAX);
 	return 0;
 }
 

@@ -40,8 +40,8 @@ static int copy_text(char out[KV_TAG_BYTES_MAX + 1], const char *text, const cha
 		return kvc_fail(KV_EINVAL, "layout field %s: a text is missing (NULL)", field);
 	n = strlen(text);
 	if (n > KV_TAG_BYTES_MAX)
-		return kvc_fail(KV_ETOOBIG, "layout field %s has %zu bytes, the limit is %u", field, n,
-				KV_TAG_BYTES_MAX);
+		return kvc_fail(KV_ETOOBIG, "layout field %s has %zu bytes, the limit is %u", field,
+				n, KV_TAG_BYTES_MAX);
 	memcpy(out, text, n + 1);
 	return 0;
 }
@@ -49,11 +49,11 @@ static int copy_text(char out[KV_TAG_BYTES_MAX + 1], const char *text, const cha
 static int check_count(const char *field, uint32_t n, const void *array, uint32_t most)
 {
 	if (n > most)
-		return kvc_fail(KV_ETOOBIG, "layout field %s (count) is %u, the limit is %u", field, n,
-				most);
+		return kvc_fail(KV_ETOOBIG, "layout field %s (count) is %u, the limit is %u", field,
+				n, most);
 	if (n && !array)
-		return kvc_fail(KV_EINVAL, "layout field %s: there are %u, but the array is NULL", field,
-				n);
+		return kvc_fail(KV_EINVAL, "layout field %s: there are %u, but the array is NULL",
+				field, n);
 	return 0;
 }
 
@@ -177,8 +177,7 @@ static struct kvc_layout *find_by_id(const struct session_link *link, uint64_t i
 }
 
 /* Under lock. */
-static struct kvc_layout *append(struct kvc_session *session, uint64_t id,
-				 struct kv_layout *fields)
+static struct kvc_layout *append(struct kvc_session *session, uint64_t id, struct kv_layout *fields)
 {
 	struct session_link *link = session->link;
 	struct kvc_layout **grown;
@@ -191,14 +190,13 @@ static struct kvc_layout *append(struct kvc_session *session, uint64_t id,
 	layout = calloc(1, sizeof(*layout));
 	if (!layout)
 		return NULL;
-	*layout = (struct kvc_layout){ .session = session, .id = id, .fields = fields };
+	*layout = (struct kvc_layout){.session = session, .id = id, .fields = fields};
 	link->layouts[link->n_layouts++] = layout;
 	return layout;
 }
 
 /* The handle of an id; takes `fields` over (frees them when the id is known). */
-static struct kvc_layout *intern(struct kvc_session *session, uint64_t id,
-				 struct kv_layout *fields)
+static struct kvc_layout *intern(struct kvc_session *session, uint64_t id, struct kv_layout *fields)
 {
 	struct kvc_layout *layout;
 
@@ -258,9 +256,11 @@ static struct kvc_layout *get(struct kvc_session *session, Kv__Wire__LayoutGet *
 	if (!reply)
 		return NULL;
 	fields = fields_of_result(reply->layout);
-	if (fields && ((which->layout_id && reply->layout->layout_id != which->layout_id) ||
-		       (which->hash.len && memcmp(which->hash.data, fields->hash, KV_HASH_BYTES)))) {
-		kvc_fail(KV_EPROTO, "the daemon answered with another layout than it was asked for");
+	if (fields &&
+	    ((which->layout_id && reply->layout->layout_id != which->layout_id) ||
+	     (which->hash.len && memcmp(which->hash.data, fields->hash, KV_HASH_BYTES)))) {
+		kvc_fail(KV_EPROTO,
+			 "the daemon answered with another layout than it was asked for");
 		kv_layout_free(fields);
 		fields = NULL;
 	}

@@ -79,14 +79,15 @@ void link_free(struct session_link *link)
 /* Waits for other users of the attach connection no longer than the caller's deadline. */
 static int take_attach(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
 {
-	struct timespec until = { .tv_sec = deadline_ns / 1000000000,
-				  .tv_nsec = deadline_ns % 1000000000 };
+	struct timespec until = {.tv_sec = deadline_ns / 1000000000,
+				 .tv_nsec = deadline_ns % 1000000000};
 	int rc = 0;
 
 	pthread_mutex_lock(&link->lock);
 	while (link->attach_taken && rc == 0)
 		if (pthread_cond_timedwait(&link->attach_free, &link->lock, &until) == ETIMEDOUT)
-			rc = errbuf_set(err, KV_ETIMEOUT, "another thread of this session waits for the "
+			rc = errbuf_set(err, KV_ETIMEOUT,
+					"another thread of this session waits for the "
 					"attach socket");
 	if (rc == 0)
 		link->attach_taken = true;
@@ -190,7 +191,7 @@ int link_attach(struct session_link *link, int *segment_fd, uint64_t *segment_by
  * connection is taken. */
 static int attach_again(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
 {
-	static const struct timespec pause = { .tv_nsec = PAUSE_MS * NS_PER_MS };
+	static const struct timespec pause = {.tv_nsec = PAUSE_MS * NS_PER_MS};
 	struct attach_answer answer;
 
 	if (atomic_load(&link->has_ended))
@@ -237,7 +238,8 @@ int link_exchange(struct session_link *link, Kv__Wire__AttachRequest *request, i
 	if (rc == 0) {
 		rc = attach_exchange(&link->attach, request, pass_fd, deadline_ns, answer, err);
 		if (rc && err->status == KV_EDAEMON && attach_again(link, deadline_ns, err) == 0)
-			rc = attach_exchange(&link->attach, request, pass_fd, deadline_ns, answer, err);
+			rc = attach_exchange(&link->attach, request, pass_fd, deadline_ns, answer,
+					     err);
 	}
 	give_attach(link);
 	return rc;

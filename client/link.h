@@ -48,9 +48,9 @@ struct session_link {
 	uint64_t session_id;   /* never changes once attached */
 	uint8_t token[LINK_TOKEN_BYTES];
 	uint8_t boot[LINK_BOOT_BYTES];
-	_Atomic uint64_t n_attached;   /* counts attachments; stored under lock, loaded by calls */
-	_Atomic bool is_attached;      /* false: the last try to attach again failed */
-	_Atomic bool has_ended;        /* the daemon does not know the session any more */
+	_Atomic uint64_t n_attached; /* counts attachments; stored under lock, loaded by calls */
+	_Atomic bool is_attached;    /* false: the last try to attach again failed */
+	_Atomic bool has_ended;      /* the daemon does not know the session any more */
 	uint64_t next_id;
 	uint64_t in_flight[KV_IN_FLIGHT_MAX];
 	unsigned n_in_flight;

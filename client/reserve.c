@@ -39,7 +39,7 @@ static void release_runs(struct kvc_session *session, uint64_t layout_id, Kv__Wi
 static int check_runs(struct kvc_session *session, const struct kvc_layout *layout,
 		      const Kv__Wire__RunsResult *result, const uint32_t need[KV_GROUPS_MAX])
 {
-	uint64_t got[KV_GROUPS_MAX] = { 0 };
+	uint64_t got[KV_GROUPS_MAX] = {0};
 
 	if (result->n_runs > KV_RUNS_MAX)
 		return kvc_fail(KV_EPROTO, "the daemon granted %zu runs, the limit is %u",
@@ -54,7 +54,8 @@ static int check_runs(struct kvc_session *session, const struct kvc_layout *layo
 	}
 	for (uint32_t g = 0; g < layout->fields->n_groups; g++)
 		if (got[g] < need[g])
-			return kvc_fail(KV_EPROTO, "the daemon granted %llu blocks of group %u, not %u",
+			return kvc_fail(KV_EPROTO,
+					"the daemon granted %llu blocks of group %u, not %u",
 					(unsigned long long)got[g], g, need[g]);
 	return 0;
 }
@@ -100,18 +101,18 @@ static struct kvc_block next_of(const struct kvc_seq *seq, uint32_t group)
 {
 	const struct seq_group *g = &seq->groups[group];
 	uint64_t n = seq->is_open && g->pending_end > g->n_blocks ? g->pending_end : g->n_blocks;
-	struct kvc_block last = { 0, 0 };
+	struct kvc_block last = {0, 0};
 	struct arena_map *map;
 
 	if (g->spares.n)
-		last = (struct kvc_block){ kv_ref_arena(g->spares.refs[0]),
-					   kv_ref_block(g->spares.refs[0]) };
+		last = (struct kvc_block){kv_ref_arena(g->spares.refs[0]),
+					  kv_ref_block(g->spares.refs[0])};
 	else if (n)
 		last = g->mirror[n - 1];
 	map = last.arena < KV_ARENAS_MAX ? session_arena_mapped(seq->writer->session, last.arena) :
 					   NULL;
 	if (!map || !map->writable)
-		return (struct kvc_block){ 0, 0 };
+		return (struct kvc_block){0, 0};
 	last.block++;
 	return last;
 }
@@ -152,21 +153,23 @@ static int check_length(const struct kvc_seq *seq, uint64_t n_tokens)
 	if (seq->head.state != KV_HEAD_LIVE)
 		return kvc_fail(KV_EREADONLY, "a snapshot takes no tokens; fork it");
 	if (n_tokens > KV_TOKENS_MAX || length + n_tokens > seq->max_tokens)
-		return kvc_fail(KV_ERANGE,
-				"%llu tokens behind %llu are more than the sequence's max_tokens, %llu",
-				(unsigned long long)n_tokens, (unsigned long long)length,
-				(unsigned long long)seq->max_tokens);
+		return kvc_fail(
+			KV_ERANGE,
+			"%llu tokens behind %llu are more than the sequence's max_tokens, %llu",
+			(unsigned long long)n_tokens, (unsigned long long)length,
+			(unsigned long long)seq->max_tokens);
 	if (length + n_tokens > fields->max_slots)
-		return kvc_fail(KV_EBOUND,
-				"%llu tokens behind %llu are more than a layer group's bound, %llu slots",
-				(unsigned long long)n_tokens, (unsigned long long)length,
-				(unsigned long long)fields->max_slots);
+		return kvc_fail(
+			KV_EBOUND,
+			"%llu tokens behind %llu are more than a layer group's bound, %llu slots",
+			(unsigned long long)n_tokens, (unsigned long long)length,
+			(unsigned long long)fields->max_slots);
 	return 0;
 }
 
 int kvc_reserve(kvc_seq *seq, uint64_t n_tokens)
 {
-	struct reserve_need needs = { .contiguous = false };
+	struct reserve_need needs = {.contiguous = false};
 	Kv__Wire__Reply *reply;
 	bool missing = false;
 	int rc;
@@ -246,8 +249,8 @@ int kvc_reserve_forks(kvc_seq *seq, uint32_t n_forks)
 	if (session_check(seq->writer->session))
 		return -1;
 	if (n_forks > KV_PLACES_MAX)
-		return kvc_fail(KV_ELIMIT, "%u forks are more than a session has places, %u", n_forks,
-				KV_PLACES_MAX);
+		return kvc_fail(KV_ELIMIT, "%u forks are more than a session has places, %u",
+				n_forks, KV_PLACES_MAX);
 	for (have = count_spares(seq); have < n_forks; have = count_spares(seq)) {
 		uint32_t n = n_forks - have;
 

@@ -61,15 +61,16 @@ static uint64_t oldest_in_flight(const struct session_link *link)
 /* Under lock: waits until an id can be had. */
 static int wait_for_window(struct session_link *link, const struct call *call)
 {
-	struct timespec until = { .tv_sec = call->deadline_ns / 1000000000,
-				  .tv_nsec = call->deadline_ns % 1000000000 };
+	struct timespec until = {.tv_sec = call->deadline_ns / 1000000000,
+				 .tv_nsec = call->deadline_ns % 1000000000};
 
 	while (link->next_id - oldest_in_flight(link) >= KV_IN_FLIGHT_MAX)
 		if (pthread_cond_timedwait(&link->window, &link->lock, &until) == ETIMEDOUT)
-			return kvc_fail(KV_ETIMEOUT,
-					"%u calls of this session are in flight and the oldest did not "
-					"end within %u ms",
-					KV_IN_FLIGHT_MAX, call->deadline_ms);
+			return kvc_fail(
+				KV_ETIMEOUT,
+				"%u calls of this session are in flight and the oldest did not "
+				"end within %u ms",
+				KV_IN_FLIGHT_MAX, call->deadline_ms);
 	return 0;
 }
 
@@ -170,10 +171,13 @@ static Kv__Wire__Reply *read_reply(const struct call *call, const uint8_t *body,
 	    reply->id == call->id)
 		return reply;
 	if (reply->version != KV_PROTOCOL_VERSION)
-		kvc_fail(KV_EVERSION, "the daemon answers with protocol version %u, this library "
-			 "speaks %u", reply->version, KV_PROTOCOL_VERSION);
+		kvc_fail(KV_EVERSION,
+			 "the daemon answers with protocol version %u, this library "
+			 "speaks %u",
+			 reply->version, KV_PROTOCOL_VERSION);
 	else
-		kvc_fail(KV_EPROTO, "the daemon answered request %llu of session %llu when asked %llu",
+		kvc_fail(KV_EPROTO,
+			 "the daemon answered request %llu of session %llu when asked %llu",
 			 (unsigned long long)reply->id, (unsigned long long)reply->session,
 			 (unsigned long long)call->id);
 	rpc_reply_free(reply);
@@ -215,7 +219,8 @@ static enum waited wait_for_reply(struct call *call, Kv__Wire__Reply **reply)
 {
 	for (;;) {
 		int left_ms = clock_left_ms(call->deadline_ns);
-		enum waited waited = take_reply(call, left_ms < SLICE_MS ? left_ms : SLICE_MS, reply);
+		enum waited waited = take_reply(call, left_ms < SLICE_MS ? left_ms : SLICE_MS,
+						reply);
 		enum waited around;
 
 		if (waited != WAIT_ON)
@@ -295,10 +300,10 @@ static Kv__Wire__Reply *run(struct call *call)
 	}
 }
 
-int session_call(struct kvc_session *session, Kv__Wire__Request *request,
-		 Kv__Wire__Reply **reply, uint32_t deadline_ms)
+int session_call(struct kvc_session *session, Kv__Wire__Request *request, Kv__Wire__Reply **reply,
+		 uint32_t deadline_ms)
 {
-	struct call call = { .link = session->link, .request = request };
+	struct call call = {.link = session->link, .request = request};
 	Kv__Wire__Reply *answer;
 
 	if (session_check(session))

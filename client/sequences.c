@@ -150,8 +150,9 @@ struct kvc_seq *handles_attach(struct kvc_writer *writer, const Kv__Wire__Place 
 	struct errbuf why;
 
 	if (place->place >= session->segment->n_places || place->seq_id == 0) {
-		kvc_fail(KV_EPROTO, "the daemon gave place %u of %u for sequence %llu", place->place,
-			 session->segment->n_places, (unsigned long long)place->seq_id);
+		kvc_fail(KV_EPROTO, "the daemon gave place %u of %u for sequence %llu",
+			 place->place, session->segment->n_places,
+			 (unsigned long long)place->seq_id);
 		return NULL;
 	}
 	layout = session_layout(session, place->layout_id);

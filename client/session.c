@@ -62,9 +62,10 @@ static int check_head(const struct kv_shm_head *head, uint64_t n_bytes, uint64_t
 		return kvc_fail(KV_EPROTO, "the daemon's control segment is none");
 	if (head->version != KV_SHM_VERSION || head->head_bytes != sizeof(*head) ||
 	    head->place_bytes != sizeof(struct kv_shm_place))
-		return kvc_fail(KV_EVERSION,
-				"the daemon's control segment has version %u, this library knows %u",
-				head->version, KV_SHM_VERSION);
+		return kvc_fail(
+			KV_EVERSION,
+			"the daemon's control segment has version %u, this library knows %u",
+			head->version, KV_SHM_VERSION);
 	if (head->segment_bytes != n_bytes || head->session_id != session_id ||
 	    head->n_writers > KV_WRITERS_MAX || head->n_places > KV_PLACES_MAX ||
 	    head->n_arenas < KV_ARENAS_MAX ||
@@ -72,7 +73,8 @@ static int check_head(const struct kv_shm_head *head, uint64_t n_bytes, uint64_t
 	    !fits(head, head->arenas_off, head->n_arenas, sizeof(uint64_t)) ||
 	    !fits(head, head->places_off, head->n_places, sizeof(struct kv_shm_place)) ||
 	    !fits(head, head->tables_off, 1, sizeof(struct kv_shm_entry)))
-		return kvc_fail(KV_EPROTO, "the head of the daemon's control segment makes no sense");
+		return kvc_fail(KV_EPROTO,
+				"the head of the daemon's control segment makes no sense");
 	return 0;
 }
 
@@ -87,9 +89,10 @@ static int map_segment(struct kvc_session *session, int fd, uint64_t n_bytes)
 				(unsigned long long)n_bytes);
 	base = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (base == MAP_FAILED)
-		return errbuf_errno(kvc_err(), KV_ENOMEM, errno,
-				    "cannot map the control segment of %llu bytes (limit: ulimit -v)",
-				    (unsigned long long)n_bytes);
+		return errbuf_errno(
+			kvc_err(), KV_ENOMEM, errno,
+			"cannot map the control segment of %llu bytes (limit: ulimit -v)",
+			(unsigned long long)n_bytes);
 	session->segment = base;
 	session->segment_bytes = n_bytes;
 	madvise(base, n_bytes, MADV_DONTFORK);
@@ -127,8 +130,7 @@ static int attach_and_map(struct kvc_session *session)
 	return rc;
 }
 
-struct kvc_session *session_open(const char *runtime_dir, uint32_t deadline_ms,
-				 uint32_t resend_ms)
+struct kvc_session *session_open(const char *runtime_dir, uint32_t deadline_ms, uint32_t resend_ms)
 {
 	struct kvc_session *session = calloc(1, sizeof(*session));
 
@@ -151,12 +153,11 @@ kvc_session *kvc_open(const struct kvc_session_options *given)
 {
 	struct kvc_session_options options;
 
-	if (options_take(given, "kvc_session_options", sizeof(options), &options,
-			 sizeof(options)))
+	if (options_take(given, "kvc_session_options", sizeof(options), &options, sizeof(options)))
 		return NULL;
 	if (options.deadline_ms > KV_DEADLINE_MS_MAX) {
-		kvc_fail(KV_ERANGE, "deadline_ms is %u, the limit is %u (a day)", options.deadline_ms,
-			 KV_DEADLINE_MS_MAX);
+		kvc_fail(KV_ERANGE, "deadline_ms is %u, the limit is %u (a day)",
+			 options.deadline_ms, KV_DEADLINE_MS_MAX);
 		return NULL;
 	}
 	if (options.deadline_ms == 0)

@@ -24,12 +24,12 @@ struct arena_map {
 	uint64_t layout_id;
 	uint32_t group;
 	uint32_t n_blocks;
-	int writable;                /* an arena of this session */
+	int writable; /* an arena of this session */
 	char *base;
 	uint64_t n_bytes;
 	const struct kv_layout *layout; /* borrowed from the session's layouts */
-	uint64_t *region_off;        /* [n_regions of the group] */
-	_Atomic uint32_t *owned;     /* [n_blocks], see client/seq.h; zeroed when mapped; NULL
+	uint64_t *region_off;           /* [n_regions of the group] */
+	_Atomic uint32_t *owned;        /* [n_blocks], see client/seq.h; zeroed when mapped; NULL
 					unless writable */
 };
 
@@ -47,7 +47,7 @@ struct kvc_session {
 	struct kv_shm_head *segment; /* mapped control segment */
 	uint64_t segment_bytes;
 	_Atomic(struct arena_map *) arenas[KV_ARENAS_MAX];
-	struct session_link *link;   /* attachment and calls: client/rpc.c */
+	struct session_link *link; /* attachment and calls: client/rpc.c */
 };
 
 /* Sets KVC_EFORKED; returns -1. */
@@ -83,7 +83,7 @@ void session_base_unref(struct kvc_session *session, uint64_t base_id);
  * (freed by kv__wire__reply__free_unpacked(reply, NULL)) when the status is KV_OK; -1 with this
  * thread's error set to status and detail otherwise.
  */
-int session_call(struct kvc_session *session, Kv__Wire__Request *request,
-		 Kv__Wire__Reply **reply, uint32_t deadline_ms);
+int session_call(struct kvc_session *session, Kv__Wire__Request *request, Kv__Wire__Reply **reply,
+		 uint32_t deadline_ms);
 
 #endif

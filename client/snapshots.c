@@ -73,8 +73,8 @@ int kvc_snapshot_many(kvc_seq *const *seqs, const struct kvc_snapshot_options *o
 	if (session_check(session))
 		return -1;
 	if (n_seqs > KV_TARGETS_MAX)
-		return kvc_fail(KV_ETOOBIG, "%zu sequences in one snapshot, the limit is %u", n_seqs,
-				KV_TARGETS_MAX);
+		return kvc_fail(KV_ETOOBIG, "%zu sequences in one snapshot, the limit is %u",
+				n_seqs, KV_TARGETS_MAX);
 	for (size_t i = 0; i < n_seqs; i++) {
 		if (seqs[i]->writer->session != session)
 			return kvc_fail(KV_EINVAL, "sequence %zu belongs to another session", i);
@@ -89,7 +89,7 @@ int kvc_snapshot_many(kvc_seq *const *seqs, const struct kvc_snapshot_options *o
 
 int kvc_snapshot(kvc_seq *seq, const struct kvc_snapshot_options *options, uint64_t *id)
 {
-	kvc_seq *one[1] = { seq };
+	kvc_seq *one[1] = {seq};
 
 	return kvc_snapshot_many(one, options, id, 1);
 }
@@ -126,7 +126,7 @@ static struct kvc_seq *fork_from(struct kvc_writer *writer, Kv__Wire__Target *so
 	Kv__Wire__Request request;
 	Kv__Wire__Fork command = KV__WIRE__FORK__INIT;
 	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT;
-	Kv__Wire__ForkOne *one_at[1] = { &one };
+	Kv__Wire__ForkOne *one_at[1] = {&one};
 	struct kvc_seq *seq;
 
 	if (handles_seq_options(given, &options) || handles_name(options.name, &one.name))

@@ -64,7 +64,7 @@ static int cancel(struct kvc_session *session, uint64_t job_id)
 
 static void pause_ms(long ms)
 {
-	struct timespec pause = { .tv_nsec = ms * NS_PER_MS };
+	struct timespec pause = {.tv_nsec = ms * NS_PER_MS};
 
 	nanosleep(&pause, NULL);
 }
@@ -95,10 +95,10 @@ static int fill_result(const Kv__Wire__JobResult *job, struct kvc_verify_result 
 static int end_of(const Kv__Wire__JobResult *job, struct kvc_verify_result *result)
 {
 	switch (job->state) {
-	case JOB_DONE:
-		return fill_result(job, result);
+	case JOB_DONE: return fill_result(job, result);
 	case JOB_CANCELLED:
-		return kvc_fail(KV_ECANCELLED, "verification was cancelled after %llu of %llu bytes",
+		return kvc_fail(KV_ECANCELLED,
+				"verification was cancelled after %llu of %llu bytes",
 				(unsigned long long)job->n_done_bytes,
 				(unsigned long long)job->n_total_bytes);
 	case JOB_FAILED:

@@ -60,8 +60,10 @@ int kvc_wait(kvc_session *session, const char *name, uint32_t deadline_ms)
 	do {
 		int left_ms = clock_left_ms(deadline_ns);
 
-		rc = wait_turn(session, name, left_ms < 1 ? 1 : left_ms < TURN_MS ? (uint32_t)left_ms :
-										    TURN_MS);
+		rc = wait_turn(session, name,
+			       left_ms < 1       ? 1 :
+			       left_ms < TURN_MS ? (uint32_t)left_ms :
+						   TURN_MS);
 	} while (rc == 1 && clock_left_ms(deadline_ns) > 0);
 	if (rc == 1)
 		return kvc_fail(KV_ETIMEOUT, "no object named %s within %u ms", name, deadline_ms);

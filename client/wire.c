@@ -47,9 +47,10 @@ static int check_worker(struct errbuf *err)
 	if (atomic_compare_exchange_strong(&worker_pid, &expected, getpid()) ||
 	    expected == getpid())
 		return 0;
-	return errbuf_set(err, KV_EFORKED,
-			  "this process was forked from one with a session; it can open one after exec, "
-			  "or the parent opens its first session after the fork");
+	return errbuf_set(
+		err, KV_EFORKED,
+		"this process was forked from one with a session; it can open one after exec, "
+		"or the parent opens its first session after the fork");
 }
 
 int wire_open(struct wire *wire, const char *address, uint32_t resend_ms, struct errbuf *err)
@@ -92,9 +93,10 @@ int wire_send(struct wire *wire, const Kv__Wire__Request *request, struct errbuf
 	int rc;
 
 	if (n > KV_REQUEST_BYTES_MAX)
-		return errbuf_set(err, KV_ETOOBIG,
-				  "the request has %zu bytes, the limit is %u; ask for less at once", n,
-				  KV_REQUEST_BYTES_MAX);
+		return errbuf_set(
+			err, KV_ETOOBIG,
+			"the request has %zu bytes, the limit is %u; ask for less at once", n,
+			KV_REQUEST_BYTES_MAX);
 	message = nn_allocmsg(n, 0);
 	if (!message)
 		return errbuf_set(err, KV_ENOMEM, "no memory for a request of %zu bytes", n);
@@ -121,8 +123,7 @@ int wire_receive(struct wire *wire, int timeout_ms, uint8_t **body)
 	switch (nn_errno()) {
 	case ETIMEDOUT:
 	case EAGAIN:
-	case EINTR:
-		return -EAGAIN;
+	case EINTR: return -EAGAIN;
 	}
 	return -nn_errno();
 }

@@ -17,8 +17,14 @@ tests_integration_test_generate_shared_LDADD = libkvtest.la
 EXTRA_tests_integration_test_generate_shared_DEPENDENCIES = kvc-generate$(EXEEXT) kvcached$(EXEEXT)
 
 integration_tests += tests/integration/test-end-to-end
-tests_integration_test_end_to_end_SOURCES = tests/integration/test-end-to-end.c
+tests_integration_test_end_to_end_SOURCES = \
+	tests/integration/test-end-to-end.c tests/integration/shadow.c tests/integration/shadow.h
 tests_integration_test_end_to_end_LDADD = libkvtest.la libkvclient.la
+
+integration_tests += tests/integration/test-layouts
+tests_integration_test_layouts_SOURCES = \
+	tests/integration/test-layouts.c tests/integration/shadow.c tests/integration/shadow.h
+tests_integration_test_layouts_LDADD = libkvtest.la libkvcache.la
 
 integration_tests += tests/integration/test-faults
 tests_integration_test_faults_SOURCES = tests/integration/test-faults.c

@@ -20,25 +20,24 @@
 static struct kt_daemon *daemon_;
 static const char *runtime_dir; /* of a process that this program started */
 
-#define ok(call)                                                                                   \
-	do {                                                                                       \
-		if ((call) != 0)                                                                   \
-			fail_msg("%s: %s: %s", #call, kvc_status_name(kvc_error()),                    \
-				 kvc_error_text());                                                \
+#define ok(call) \
+	do { \
+		if ((call) != 0) \
+			fail_msg("%s: %s: %s", #call, kvc_status_name(kvc_error()), \
+				 kvc_error_text()); \
 	} while (0)
 
-#define there(pointer)                                                                             \
-	do {                                                                                       \
-		if (!(pointer))                                                                    \
-			fail_msg("%s: %s: %s", #pointer, kvc_status_name(kvc_error()),                 \
-				 kvc_error_text());                                                \
+#define there(pointer) \
+	do { \
+		if (!(pointer)) \
+			fail_msg("%s: %s: %s", #pointer, kvc_status_name(kvc_error()), \
+				 kvc_error_text()); \
 	} while (0)
 
 static kvc_session *open_session(uint32_t deadline_ms)
 {
-	struct kvc_session_options options = {.size = sizeof(options),
-					      .runtime_dir = runtime_dir,
-					      .deadline_ms = deadline_ms};
+	struct kvc_session_options options = {
+		.size = sizeof(options), .runtime_dir = runtime_dir, .deadline_ms = deadline_ms};
 
 	if (!runtime_dir)
 		options.runtime_dir = kt_daemon_dir(daemon_);

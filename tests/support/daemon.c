@@ -23,11 +23,11 @@
 #include "tests/support/tmpdir.h"
 #include "tests/support/wait.h"
 
-#define ARGUMENTS_MAX  32
-#define READY_MS       20000
-#define SUCCESSOR_MS   5000
-#define STOP_MS        10000
-#define READY_FD       3
+#define ARGUMENTS_MAX 32
+#define READY_MS 20000
+#define SUCCESSOR_MS 5000
+#define STOP_MS 10000
+#define READY_FD 3
 
 struct kt_daemon {
 	pid_t pid; /* 0: was waited for */
@@ -53,9 +53,8 @@ static const char *program(void)
 /* In the child: the pipe as READY_FD, no other descriptor of the test's but the standard ones. */
 static void run_program(const char *dir, const char *const *arguments, int ready_fd, pid_t parent)
 {
-	const char *argv[ARGUMENTS_MAX + 8] = {program(),      "--runtime-dir", dir,
-					       "--pool-bytes", "64M",           "--ready-fd",
-					       "3",            NULL};
+	const char *argv[ARGUMENTS_MAX + 8] = {program(), "--runtime-dir", dir, "--pool-bytes",
+					       "64M",     "--ready-fd",    "3", NULL};
 	size_t n = 7;
 
 	for (; arguments && *arguments && n < ARGUMENTS_MAX; arguments++)

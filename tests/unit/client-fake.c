@@ -294,7 +294,8 @@ static void *fake_main(void *arg)
 		if (p[1].revents && fake->listen_fd >= 0)
 			on_listen(fake);
 		for (int i = 0; i < CONNS; i++)
-			if (p[3 + i].revents && fake->conns[i] == p[3 + i].fd && fake->conns[i] >= 0)
+			if (p[3 + i].revents && fake->conns[i] == p[3 + i].fd &&
+			    fake->conns[i] >= 0)
 				on_conn(fake, &fake->conns[i]);
 		if (p[2].revents)
 			on_request(fake);
@@ -332,7 +333,8 @@ struct fake *fake_new(void)
 	snprintf(address, sizeof(address), "ipc://%s/command.sock", fake->dir);
 	fake->rep = nn_socket(AF_SP, NN_REP);
 	assert_true(fake->rep >= 0 && nn_bind(fake->rep, address) >= 0);
-	assert_int_equal(nn_getsockopt(fake->rep, NN_SOL_SOCKET, NN_RCVFD, &fake->rep_fd, &size), 0);
+	assert_int_equal(nn_getsockopt(fake->rep, NN_SOL_SOCKET, NN_RCVFD, &fake->rep_fd, &size),
+			 0);
 	assert_int_equal(pthread_create(&fake->thread, NULL, fake_main, fake), 0);
 	return fake;
 }
@@ -360,8 +362,7 @@ void fake_free(struct fake *fake)
 	free(fake);
 }
 
-void fake_set_script(struct fake *fake, fake_script *script, fake_attach_script *attach,
-		     void *arg)
+void fake_set_script(struct fake *fake, fake_script *script, fake_attach_script *attach, void *arg)
 {
 	pthread_mutex_lock(&fake->lock);
 	fake->script = script;

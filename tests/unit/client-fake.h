@@ -13,12 +13,12 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "daemon/segment.h"
 #include "client/open.h"
+#include "daemon/segment.h"
 #include "proto/kvcache.pb-c.h"
 
 #define FAKE_SESSION 7u
-#define FAKE_HEARD   4096
+#define FAKE_HEARD 4096
 
 struct fake;
 
@@ -57,8 +57,7 @@ void fake_free(struct fake *fake);
 const char *fake_dir(const struct fake *fake);
 
 /* arg is for the scripts (fake_arg). */
-void fake_set_script(struct fake *fake, fake_script *script, fake_attach_script *attach,
-		     void *arg);
+void fake_set_script(struct fake *fake, fake_script *script, fake_attach_script *attach, void *arg);
 void *fake_arg(const struct fake *fake);
 
 /* The core dies and is back: attach connections break, a new boot id. */

@@ -173,9 +173,7 @@ static enum fake_answer nonsense_script(struct fake *fake, const Kv__Wire__Reque
 	place.seq_id = 1;
 	place.layout_id = 1;
 	switch (*(enum nonsense *)fake_arg(fake)) {
-	case GARBAGE:
-		memset(answer->bytes, 0xff, answer->n_bytes = 100);
-		return FAKE_BYTES;
+	case GARBAGE: memset(answer->bytes, 0xff, answer->n_bytes = 100); return FAKE_BYTES;
 	case EMPTY: answer->n_bytes = 0; return FAKE_BYTES;
 	case WRONG_ID: answer->reply.id++; break;
 	case WRONG_SESSION: answer->reply.session++; break;
@@ -200,10 +198,11 @@ static void test_nonsense(void **state)
 		enum nonsense what;
 		int status;
 	} rows[] = {
-		{GARBAGE, KVC_EPROTO},       {EMPTY, KVC_EVERSION},      {WRONG_ID, KVC_EPROTO},
-		{WRONG_SESSION, KVC_EPROTO}, {WRONG_VERSION, KVC_EVERSION}, {NO_RESULT, KVC_EPROTO},
-		{NO_PLACES, KVC_EPROTO},     {FAR_PLACE, KVC_EPROTO},    {NO_SEQ_ID, KVC_EPROTO},
-		{STRANGE_LAYOUT, KVC_EPROTO},
+		{GARBAGE, KVC_EPROTO},         {EMPTY, KVC_EVERSION},
+		{WRONG_ID, KVC_EPROTO},        {WRONG_SESSION, KVC_EPROTO},
+		{WRONG_VERSION, KVC_EVERSION}, {NO_RESULT, KVC_EPROTO},
+		{NO_PLACES, KVC_EPROTO},       {FAR_PLACE, KVC_EPROTO},
+		{NO_SEQ_ID, KVC_EPROTO},       {STRANGE_LAYOUT, KVC_EPROTO},
 	};
 	struct fake *fake = fake_new();
 	struct kvc_session *session = fake_open(fake);
@@ -217,7 +216,8 @@ static void test_nonsense(void **state)
 		fake_set_script(fake, nonsense_script, NULL, &what);
 		assert_null(kvc_fork(writer, "source", NULL));
 		if (kvc_error() != rows[i].status)
-			fail_msg("row %zu: %s: %s", i, kvc_status_name(kvc_error()), kvc_error_text());
+			fail_msg("row %zu: %s: %s", i, kvc_status_name(kvc_error()),
+				 kvc_error_text());
 		fake_set_script(fake, NULL, NULL, NULL);
 		assert_ping(session);
 	}
@@ -246,7 +246,7 @@ static void *ping_main(void *arg)
 }
 
 #define THREADS 8
-#define PINGS   100
+#define PINGS 100
 
 static void *many_pings(void *arg)
 {

@@ -222,8 +222,8 @@ static void test_layout_refused(void **state)
 static void test_status_numbers(void **state)
 {
 	(void)state;
-#define X(name, number, text)                                                                      \
-	assert_int_equal(KVC_##name, number);                                                      \
+#define X(name, number, text) \
+	assert_int_equal(KVC_##name, number); \
 	assert_string_equal(kvc_status_name(number), "KVC_" #name);
 	KV_STATUS_TABLE(X)
 #undef X
@@ -324,8 +324,7 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a block has about 256 KiB and 16 to 256 tokens by default",
 		test_default_block_tokens),
 	KT_TEST("a layout's formats and block size have defaults", test_layout_defaults),
-	KT_TEST("the widest layer group decides the default block size",
-		test_layout_widest_group),
+	KT_TEST("the widest layer group decides the default block size", test_layout_widest_group),
 	KT_TEST("an opaque layout has blocks of one slot", test_layout_opaque),
 	KT_TEST("a layout that makes no sense is refused naming the field", test_layout_refused),
 	KT_TEST("status numbers of header and table are equal", test_status_numbers),
@@ -333,7 +332,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("an error belongs to its thread", test_error_is_thread_local),
 	KT_TEST("the library tells its version", test_version),
 	KT_TEST("without a daemon the text names the socket", test_no_daemon),
-	KT_TEST("a runtime directory that is too long is refused with the limit", test_dir_too_long),
+	KT_TEST("a runtime directory that is too long is refused with the limit",
+		test_dir_too_long),
 	KT_TEST("a deadline above the limit is refused", test_deadline_too_long),
 	KT_TEST("freeing nothing is allowed", test_free_null),
 };
