@@ -243,7 +243,8 @@ void session_end(struct session *session, const char *why)
 			session->conn = NULL;
 		}
 	}
-	if (gone)
+	/* without memory that its process could write there is nothing to wait for */
+	if (gone || !session->arenas)
 		forget(session);
 	state_commit(core);
 }

@@ -71,6 +71,22 @@ static int read_live(struct command *cmd, struct source *source, bool again)
 	return live_read(session, place, update, source->seg, &source->state, &cmd->err);
 }
 
+/* The records of what is about to be published must find room. */
+static int check_room(struct command *cmd, const struct sources *sources)
+{
+	uint64_t n_bytes = 0;
+
+	for (uint32_t i = 0; i < sources->n; i++) {
+		const struct state *state = sources->ones[i].state;
+
+		n_bytes += sizeof(struct cat_state) + KV_MARKS_MAX * sizeof(struct cat_mark) +
+			   sizeof(struct cat_object) + KV_NAME_BYTES_MAX;
+		for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
+			n_bytes += state->n_blocks[g] * sizeof(uint64_t);
+	}
+	return catalogue_room(&cmd->core->catalogue, n_bytes, &cmd->err);
+}
+
 enum cmd_step sources_read(struct command *cmd, struct sources *sources, bool headers)
 {
 	enum cmd_step step = holds_try(cmd);
@@ -86,7 +102,7 @@ enum cmd_step sources_read(struct command *cmd, struct sources *sources, bool he
 		source->origin_id = source->target.object ? source->target.object->id :
 							    local_origin(source);
 	}
-	return CMD_DONE;
+	return check_room(cmd, sources) ? CMD_FAIL : CMD_DONE;
 }
 
 int sources_freeze(struct command *cmd, struct sources *sources)

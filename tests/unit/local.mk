@@ -45,6 +45,10 @@ unit_tests += tests/unit/test-catalogue
 tests_unit_test_catalogue_SOURCES = tests/unit/test-catalogue.c
 tests_unit_test_catalogue_LDADD = libkvtest.la libkvdaemon.la
 
+unit_tests += tests/unit/test-core-commands
+tests_unit_test_core_commands_SOURCES = tests/unit/test-core-commands.c $(fake_links)
+tests_unit_test_core_commands_LDADD = libkvtest.la libkvdaemon.la
+
 unit_tests += tests/unit/test-core-state
 tests_unit_test_core_state_SOURCES = tests/unit/test-core-state.c $(fake_links)
 tests_unit_test_core_state_LDADD = libkvtest.la libkvdaemon.la
