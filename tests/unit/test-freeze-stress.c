@@ -133,7 +133,9 @@ static void run_core(struct stress *s, int n_acts)
 	struct kept kept[N_KEPT] = { 0 };
 	uint64_t random = 11;
 
-	for (int i = 0; i < n_acts; i++) {
+	/* On a busy machine the writer may get its turn late. */
+	for (int i = 0; i < n_acts || atomic_load(&s->n_updates) < 1000 || !atomic_load(&s->n_moved);
+	     i++) {
 		struct kept *k = &kept[i % N_KEPT];
 		uint32_t place = s->seqs[step(&random) % 2]->place;
 
@@ -163,8 +165,6 @@ static void test_snapshots_stay(void **state)
 	run_core(&s, 20000);
 	atomic_store(&s.stop, 1);
 	pthread_join(thread, NULL);
-	assert_true(atomic_load(&s.n_updates) > 100);
-	assert_true(atomic_load(&s.n_moved) > 0);
 	for (int q = 0; q < 2; q++)
 		seq_end(s.seqs[q], SEQ_END_DROPPED);
 	bare_take_back(s.bare, s.writer, true);
