@@ -32,5 +32,10 @@ tests_integration_test_faults_LDADD = libkvtest.la libkvcache.la
 
 script_tests += tests/integration/test-ctl.sh
 
+# peers that do not mean well
+integration_tests += tests/integration/test-hostile
+tests_integration_test_hostile_SOURCES = tests/integration/test-hostile.c $(raw_client)
+tests_integration_test_hostile_LDADD = libkvtest.la $(raw_client_libs)
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)

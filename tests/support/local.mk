@@ -19,3 +19,8 @@ libkvtest_la_LIBADD = $(CMOCKA_LIBS)
 check_PROGRAMS += tests/support/runner-sample
 tests_support_runner_sample_SOURCES = tests/support/runner-sample.c
 tests_support_runner_sample_LDADD = libkvtest.la
+
+# A client without libkvcache: for each program $(raw_client) among the sources, and
+# $(raw_client_libs) in its LDADD.
+raw_client = tests/support/raw_client.c tests/support/raw_client.h
+raw_client_libs = libkvproto.la $(NANOMSG_LIBS)
