@@ -22,6 +22,8 @@
 #define REQUEST_HEADER_BYTES 4
 #define PUB_BUFFER_BYTES     (1024 * 1024)
 #define BATCH                32
+#define LOOKS                100 /* for a reply before sleeping: some 50 us */
+#define NO_LOOKS_MAX         64  /* requests without, after vain ones */
 
 struct front {
 	uint32_t life;
@@ -30,6 +32,10 @@ struct front {
 	int command; /* nanomsg sockets */
 	int event;
 	int command_fd; /* readable when the command socket has a request */
+	bool look;      /* a request has just gone to the core: its reply is near */
+	uint32_t asker; /* nanomsg's number of the connection that it came from */
+	unsigned n_no_looks;      /* requests yet to come that are not worth it */
+	unsigned n_no_looks_next; /* after the next vain one */
 	/* The request that the core did not take yet. */
 	char *held; /* nanomsg's; NULL: none */
 	size_t n_held;
@@ -86,6 +92,26 @@ static bool take_request(struct front *front)
 	return true;
 }
 
+/*
+ * The core answers most requests before we would be asleep and awake again, which costs more than
+ * the answer itself: a round trip of one client takes 1.43 times a bare echo instead of 1.6. So
+ * look for the reply a while before sleeping; but not when several clients ask in turn, for then
+ * the processors have better things to do, nor, each time for twice as many requests, when an
+ * answer took longer.
+ */
+static void plan_look(struct front *front)
+{
+	uint32_t asker;
+
+	memcpy(&asker, front->route + sizeof(front->life), sizeof(asker));
+	if (asker != front->asker)
+		front->n_no_looks = NO_LOOKS_MAX;
+	front->asker = asker;
+	front->look = front->n_no_looks == 0;
+	if (front->n_no_looks > 0)
+		front->n_no_looks--;
+}
+
 /* False if the core has no room. */
 static bool pass_request(struct front *front)
 {
@@ -99,6 +125,7 @@ static bool pass_request(struct front *front)
 		return false;
 	nn_freemsg(front->held);
 	front->held = NULL;
+	plan_look(front);
 	return true;
 }
 
@@ -232,6 +259,26 @@ static int say_ready(struct front *front)
 	return packet_send(front->keeper_fd, &message, sizeof(message), NULL, 0);
 }
 
+static void look_for_reply(struct front *front)
+{
+	struct pollfd p[] = {
+		{.fd = front->core_fd, .events = POLLIN},
+		{.fd = front->command_fd, .events = POLLIN},
+	};
+	int n_ready = 0;
+
+	front->look = false;
+	for (int i = 0; i < LOOKS && n_ready == 0; i++)
+		n_ready = poll(p, 2, 0);
+	if ((p[0].revents & POLLIN) != 0) {
+		front->n_no_looks_next = 1;
+		return;
+	}
+	front->n_no_looks = front->n_no_looks_next;
+	if (front->n_no_looks_next < NO_LOOKS_MAX)
+		front->n_no_looks_next *= 2;
+}
+
 /*
  * Waits, and serves what is ready: a request costs one poll, one receive and one send here. False
  * when the core's or the keeper's end has gone, which is the end of all.
@@ -245,6 +292,8 @@ static bool serve_once(struct front *front)
 		{.fd = front->keeper_fd, .events = 0},
 	};
 
+	if (front->look)
+		look_for_reply(front);
 	if (poll(p, 3, -1) < 0)
 		return errno == EINTR;
 	if (((p[0].revents | p[2].revents) & (POLLHUP | POLLERR)) != 0)
@@ -264,6 +313,7 @@ int front_main(const struct front_start *start)
 	/* A peer can make us abort at will: that must not fill a disk with core files. */
 	setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
 	front.life = start->life;
+	front.n_no_looks_next = 1;
 	front.core_fd = start->core_fd;
 	front.keeper_fd = start->keeper_fd;
 	if (open_command(&front, start, &err) != 0 || open_event(&front, start, &err) != 0) {
