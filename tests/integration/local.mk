@@ -36,6 +36,12 @@ script_tests += tests/integration/test-ctl.sh
 integration_tests += tests/integration/test-hostile
 tests_integration_test_hostile_SOURCES = tests/integration/test-hostile.c $(raw_client)
 tests_integration_test_hostile_LDADD = libkvtest.la $(raw_client_libs)
+integration_tests += tests/integration/test-hostile-attach
+tests_integration_test_hostile_attach_SOURCES = tests/integration/test-hostile-attach.c $(raw_client)
+tests_integration_test_hostile_attach_LDADD = libkvtest.la $(raw_client_libs)
+integration_tests += tests/integration/test-resend
+tests_integration_test_resend_SOURCES = tests/integration/test-resend.c $(raw_client)
+tests_integration_test_resend_LDADD = libkvtest.la libkvclient.la $(raw_client_libs)
 
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)
