@@ -260,6 +260,11 @@ KVC_PUBLIC int kvc_seq_name(kvc_seq *seq, const char *name);
 /* Committed length in tokens; what belongs to an open update is not counted. Writer's thread. */
 KVC_PUBLIC uint64_t kvc_length(const kvc_seq *seq);
 
+/* The layout of a sequence, which whoever made its snapshot chose: compare it with that of your
+ * model (kvc_layout_compare) before you use a fork, an opened snapshot or what you took over.
+ * Borrowed: valid as long as the session, not to be freed. Any thread. */
+KVC_PUBLIC const kvc_layout *kvc_seq_layout(const kvc_seq *seq);
+
 /* The pair that a view is valid for: generation (bumped by every rollback, freeze and move) and
  * number of the last committed update. Writer's thread. */
 KVC_PUBLIC int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t *update);

@@ -1,4 +1,7 @@
-/* Looking at a sequence: kvc_length, kvc_version_of, kvc_view_*. Writer's thread, hot path. */
+/*
+ * Looking at a sequence: kvc_length, kvc_seq_layout, kvc_version_of, kvc_view_*. Writer's thread,
+ * hot path.
+ */
 #include "client/batch.h"
 #include "client/error.h"
 #include "client/seq.h"
@@ -6,6 +9,11 @@
 uint64_t kvc_length(const kvc_seq *seq)
 {
 	return seq->head.length_tokens;
+}
+
+const kvc_layout *kvc_seq_layout(const kvc_seq *seq)
+{
+	return seq->layout;
 }
 
 int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t *update)

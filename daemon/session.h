@@ -6,6 +6,7 @@
  *
  * When a session ends, its named sequences are parked and its unnamed ones dropped, its pins go
  * at once, and the memory that its process could write stays in quarantine until the pidfd fires.
+ * One that leaves no such memory is gone at once.
  *
  * A session that is AWAY (the core was restarted) is kept for as long as its process lives, not
  * for a fixed time: the library has no thread of its own, so a process that computes for a minute

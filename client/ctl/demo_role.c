@@ -363,7 +363,7 @@ static int play_sample(struct role *r, struct errbuf *err)
 	if (!r->logits || attach(r, err))
 		goto out;
 	r->seq = kvc_fork(r->writer, source, &seq);
-	if (!r->seq) {
+	if (!r->seq || kvc_layout_compare(r->layout, kvc_seq_layout(r->seq))) {
 		kv_shared_error(err);
 		goto out;
 	}

@@ -43,5 +43,9 @@ integration_tests += tests/integration/test-resend
 tests_integration_test_resend_SOURCES = tests/integration/test-resend.c $(raw_client)
 tests_integration_test_resend_LDADD = libkvtest.la libkvclient.la $(raw_client_libs)
 
+integration_tests += tests/integration/test-cases
+tests_integration_test_cases_SOURCES = tests/integration/test-cases.c
+tests_integration_test_cases_LDADD = libkvtestclient.la
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)

@@ -24,3 +24,11 @@ tests_support_runner_sample_LDADD = libkvtest.la
 # $(raw_client_libs) in its LDADD.
 raw_client = tests/support/raw_client.c tests/support/raw_client.h
 raw_client_libs = libkvproto.la $(NANOMSG_LIBS)
+
+# libkvtestclient.la: clients of a private daemon, with the inner functions of the library.
+check_LTLIBRARIES += libkvtestclient.la
+libkvtestclient_la_SOURCES = \
+	tests/support/client.c \
+	tests/support/client.h \
+	tests/support/kid.c
+libkvtestclient_la_LIBADD = libkvtest.la libkvclient.la
