@@ -46,6 +46,18 @@ void rpc_request_init(Kv__Wire__Request *request)
 	kv__wire__request__init(request);
 }
 
+/*
+ * Attaches again if need be, until the deadline: one try ends early so that other threads have
+ * their turn, and a core with much to read needs longer to start than that.
+ */
+static int stand_again(const struct call *call)
+{
+	while (link_reattach(call->link, call->deadline_ns, kvc_err()))
+		if (kvc_err()->status != KV_ETIMEOUT || clock_left_ms(call->deadline_ns) == 0)
+			return -1;
+	return 0;
+}
+
 /* ---- ids and sockets ------------------------------------------------------------------------ */
 
 static uint64_t oldest_in_flight(const struct session_link *link)
@@ -119,7 +131,7 @@ static int begin(struct call *call)
 	int rc;
 
 	if (!atomic_load_explicit(&link->is_attached, memory_order_acquire) &&
-	    link_reattach(link, call->deadline_ns, kvc_err()))
+	    stand_again(call))
 		return -1;
 	call->wire.socket = -1;
 	pthread_mutex_lock(&link->lock);
@@ -191,7 +203,7 @@ static enum waited look_around(struct call *call)
 {
 	struct session_link *link = call->link;
 
-	if (link_reattach(link, call->deadline_ns, kvc_err()))
+	if (stand_again(call))
 		return FAILED;
 	if (atomic_load_explicit(&link->n_attached, memory_order_acquire) == call->n_attached)
 		return WAIT_ON;
@@ -262,7 +274,7 @@ static bool renew(struct call *call)
 	struct session_link *link = call->link;
 	bool changed;
 
-	if (link_reattach(link, call->deadline_ns, kvc_err()))
+	if (stand_again(call))
 		return false;
 	pthread_mutex_lock(&link->lock);
 	changed = memcmp(link->boot, call->boot, sizeof(call->boot)) != 0;
