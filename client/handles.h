@@ -33,7 +33,11 @@ int handles_seq_options(const struct kvc_seq_options *given, struct kvc_seq_opti
  * of stays until the session's end. Writer's thread. */
 void handles_end_many(struct kvc_writer *writer, struct kvc_seq *const *seqs, size_t n_seqs);
 
-/* Frees a batch's and a session's handles without a message: the session ends. */
+/* Parks the writer's sequences that have a name, drops the others, and gives its blocks back. All
+ * its handles are freed; what the daemon cannot be told of it finds when the session ends: false. */
+bool handles_leave(struct kvc_writer *writer);
+
+/* Frees a session's handles: it ends. The daemon is told, up to the first call that fails. */
 void handles_free_all(struct kvc_session *session);
 
 #endif

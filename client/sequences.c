@@ -240,6 +240,32 @@ void handles_end_many(struct kvc_writer *writer, struct kvc_seq *const *seqs, si
 	pins_flush(writer->session);
 }
 
+bool handles_leave(struct kvc_writer *writer)
+{
+	bool heard = true;
+
+	while (heard && writer->seqs) {
+		struct kvc_seq *seqs[KV_TARGETS_MAX];
+		uint32_t places[KV_TARGETS_MAX];
+		size_t n = 0;
+
+		while (writer->seqs && writer->seqs->seq_id == 0)
+			seq_end(writer->seqs, SEQ_END_LOCAL);
+		for (struct kvc_seq *seq = writer->seqs; seq && n < KV_TARGETS_MAX; seq = seq->next) {
+			if (seq->seq_id == 0)
+				continue;
+			seqs[n] = seq;
+			places[n++] = seq->place;
+		}
+		heard = n == 0 || tell_drop(writer->session, places, n, true) == 0;
+		for (size_t i = 0; heard && i < n; i++)
+			seq_end(seqs[i], seqs[i]->named ? SEQ_END_PARKED : SEQ_END_DROPPED);
+	}
+	if (heard)
+		handles_release(writer, true);
+	return heard;
+}
+
 static int check_not_batched(const struct kvc_seq *seq)
 {
 	if (seq->groups[0].batch_first.arena == 0)

@@ -142,6 +142,7 @@ int kvc_writer_free(kvc_writer *writer)
 void handles_free_all(struct kvc_session *session)
 {
 	struct session_link *link = session->link;
+	bool heard = true;
 
 	while (link->batches) {
 		struct kvc_batch *batch = link->batches;
@@ -155,6 +156,7 @@ void handles_free_all(struct kvc_session *session)
 		link->writers[i] = NULL;
 		if (!writer)
 			continue;
+		heard = heard && handles_leave(writer);
 		while (writer->seqs)
 			seq_end(writer->seqs, SEQ_END_PARKED);
 		writer_free(writer);

@@ -22,8 +22,10 @@ static void unlink_from_session(struct core *core, struct arena *arena)
 		if (*at != arena)
 			continue;
 		*at = arena->next_in_session;
-		return;
+		break;
 	}
+	if (session->phase == SESSION_ENDED && !session->arenas)
+		core->sessions_emptied = true;
 }
 
 void arenas_unload(struct core *core, struct arena *arena)

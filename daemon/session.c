@@ -248,3 +248,18 @@ void session_end(struct session *session, const char *why)
 		forget(session);
 	state_commit(core);
 }
+
+void sessions_forget_emptied(struct core *core)
+{
+	if (!core->sessions_emptied)
+		return;
+	core->sessions_emptied = false;
+	for (size_t i = 0; i < core->sessions.n;) {
+		struct session *session = core->sessions.items[i].thing;
+
+		if (session->phase == SESSION_ENDED && !session->arenas)
+			forget(session);
+		else
+			i++;
+	}
+}

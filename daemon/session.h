@@ -6,7 +6,7 @@
  *
  * When a session ends, its named sequences are parked and its unnamed ones dropped, its pins go
  * at once, and the memory that its process could write stays in quarantine until the pidfd fires.
- * One that leaves no such memory is gone at once.
+ * One that has no such memory (any more) is forgotten.
  *
  * A session that is AWAY (the core was restarted) is kept for as long as its process lives, not
  * for a fixed time: the library has no thread of its own, so a process that computes for a minute
@@ -28,6 +28,10 @@ struct session *session_load(struct core *core, const struct cat_session *record
 /* Ends it; for one that has ended already: looks whether its process has gone. The session may
  * be freed. `why` is for the log. */
 void session_end(struct session *session, const char *why);
+
+/* Forgets ended sessions that have no memory in quarantine: there is nothing to wait for, though
+ * their process lives. In the next round: nobody holds one of them then. */
+void sessions_forget_emptied(struct core *core);
 
 /* Frees the memory of a session without any word to anyone (end of the core). */
 void session_free(struct session *session);

@@ -120,6 +120,8 @@ void state_commit(struct core *core)
 	}
 	if (core->dirty && arenas_scrub(core, SCRUB_INLINE_BYTES))
 		loop_task_add(core->env->loop, &core->work_task);
+	if (core->sessions_emptied)
+		loop_task_add(core->env->loop, &core->work_task);
 	commit(core);
 	if (catalogue_is_stale(&core->catalogue) && core->n_tentative == 0)
 		rewrite(core);
@@ -134,6 +136,7 @@ static bool work(void *arg)
 
 	more |= arenas_scrub(core, SLICE_BYTES);
 	more |= jobs_step(core);
+	sessions_forget_emptied(core);
 	commit(core);
 	return more;
 }

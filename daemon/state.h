@@ -213,6 +213,7 @@ struct core {
 	struct loop_task work_task;    /* pending commands, zeroing, jobs */
 	struct loop_timer retry_timer; /* pending commands that wait a little */
 	struct loop_timer tick_timer;
+	bool sessions_emptied; /* an ended one has no memory in quarantine any more */
 	bool names_changed;
 	struct noted_event noted[EVENTS_NOTED_MAX];
 	uint32_t n_noted;

@@ -43,6 +43,10 @@ integration_tests += tests/integration/test-resend
 tests_integration_test_resend_SOURCES = tests/integration/test-resend.c $(raw_client)
 tests_integration_test_resend_LDADD = libkvtest.la libkvclient.la $(raw_client_libs)
 
+integration_tests += tests/integration/test-faults-client
+tests_integration_test_faults_client_SOURCES = tests/integration/test-faults-client.c
+tests_integration_test_faults_client_LDADD = libkvtestclient.la
+
 integration_tests += tests/integration/test-cases
 tests_integration_test_cases_SOURCES = tests/integration/test-cases.c
 tests_integration_test_cases_LDADD = libkvtestclient.la

@@ -463,7 +463,7 @@ static void publish(struct herd *herd, struct owned *o)
 	kt_ok(take_snapshot(o->seq, o->snapshot));
 }
 
-static void split(struct herd *herd, struct owned *o, struct owned *to, uint64_t how)
+static void split(struct owned *o, struct owned *to, uint64_t how)
 {
 	if (how == 0 && !o->read_only) {
 		kt_ok(kvc_reserve_forks(o->seq, 1));
@@ -502,7 +502,7 @@ static void step(struct herd *herd)
 	if (what == 0 && spare)
 		adopt(spare, kt_seq_new(&herd->client, NULL), NULL, false);
 	else if (what <= 2 && spare)
-		split(herd, o, spare, what - 1);
+		split(o, spare, what - 1);
 	else if (what <= 4 && spare)
 		split_named(herd, o, spare, what == 4);
 	else if (what == 5)
