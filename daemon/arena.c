@@ -179,24 +179,21 @@ void arena_soil(struct arena *arena, uint32_t first, uint32_t n_blocks)
 	}
 }
 
-void arena_pin(struct arena *arena, uint32_t block)
+static void pin_one(struct arena *arena, uint32_t block)
 {
-	enum block_class before;
+	enum block_class before = class_of(arena, block);
 
 	if (arena->pins[block]++)
 		return;
 	arena->n_pinned++;
-	if (bit(arena->granted, block))
+	if (before == BLOCK_GRANTED)
 		return;
-	arena->pins[block] = 0;
-	before = class_of(arena, block);
-	arena->pins[block] = 1;
 	clear_dirty(arena, block); /* its bytes are wanted again (restart) */
 	clear_warm(arena, block);
 	account(arena, block, before);
 }
 
-void arena_unpin(struct arena *arena, uint32_t block)
+static void unpin_one(struct arena *arena, uint32_t block)
 {
 	assert(arena->pins[block]);
 	if (--arena->pins[block])
@@ -208,6 +205,40 @@ void arena_unpin(struct arena *arena, uint32_t block)
 		return;
 	set_dirty(arena, block);
 	account(arena, block, BLOCK_CACHED);
+}
+
+/* Blocks that are granted stay in their class whatever their pins: then it is only counting. */
+void arena_pin(struct arena *arena, uint32_t first, uint32_t n_blocks)
+{
+	uint32_t n_new = 0;
+
+	if (!arena_is_granted(arena, first, n_blocks)) {
+		for (uint32_t b = first; b < first + n_blocks; b++)
+			pin_one(arena, b);
+		return;
+	}
+	for (uint32_t b = first; b < first + n_blocks; b++) {
+		n_new += arena->pins[b] == 0;
+		arena->pins[b]++;
+	}
+	arena->n_pinned += n_new;
+}
+
+void arena_unpin(struct arena *arena, uint32_t first, uint32_t n_blocks)
+{
+	uint32_t n_gone = 0;
+
+	if (arena->digest_known || !arena_is_granted(arena, first, n_blocks)) {
+		for (uint32_t b = first; b < first + n_blocks; b++)
+			unpin_one(arena, b);
+		return;
+	}
+	for (uint32_t b = first; b < first + n_blocks; b++) {
+		assert(arena->pins[b]);
+		arena->pins[b]--;
+		n_gone += arena->pins[b] == 0;
+	}
+	arena->n_pinned -= n_gone;
 }
 
 void arena_end(struct arena *arena)

@@ -139,8 +139,9 @@ void arena_ungrant(struct arena *arena, uint32_t first, uint32_t n_blocks);
 /* Marks blocks that nobody has as dirty (restart). */
 void arena_soil(struct arena *arena, uint32_t first, uint32_t n_blocks);
 
-void arena_pin(struct arena *arena, uint32_t block);
-void arena_unpin(struct arena *arena, uint32_t block);
+/* One pin more, or less, of each. */
+void arena_pin(struct arena *arena, uint32_t first, uint32_t n_blocks);
+void arena_unpin(struct arena *arena, uint32_t first, uint32_t n_blocks);
 
 /* The session has ended: takes all grants back. */
 void arena_end(struct arena *arena);

@@ -10,7 +10,11 @@
 
 #include <xxhash.h>
 
-#define GROW_BYTES (UINT64_C(256) << 10)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define GROW_BYTES (UINT64_C(64) << 10)
 #define STALE_BYTES (UINT64_C(4) << 20) /* below this, rewriting is not worth it */
 
 static struct cat_head *head_of(const struct catalogue *catalogue)
@@ -132,7 +136,7 @@ int catalogue_adopt(struct catalogue *catalogue, int fd, struct errbuf *err)
 	     off = next_record(catalogue, off))
 		if (check_record(catalogue, off, err))
 			goto fail;
-	catalogue->ready_off = catalogue->end_off;
+	catalogue->ready_off = catalogue->end_off & ~UINT64_C(4095); /* its page is there */
 	return 0;
 fail:
 	catalogue_fini(catalogue);
@@ -177,7 +181,9 @@ int catalogue_room(struct catalogue *catalogue, uint64_t n_bytes, struct errbuf 
 	grow = (need - catalogue->ready_off + GROW_BYTES - 1) / GROW_BYTES * GROW_BYTES;
 	if (grow > CATALOGUE_BYTES_MAX - catalogue->ready_off)
 		grow = CATALOGUE_BYTES_MAX - catalogue->ready_off;
-	if (fallocate(catalogue->fd, 0, (off_t)catalogue->ready_off, (off_t)grow))
+	/* pages and their mapping at once; a kernel older than that makes only the pages */
+	if (madvise(catalogue->base + catalogue->ready_off, grow, MADV_POPULATE_WRITE) &&
+	    fallocate(catalogue->fd, 0, (off_t)catalogue->ready_off, (off_t)grow))
 		return errbuf_errno(err, KV_ENOMEM, errno,
 				    "the catalogue cannot grow by %llu bytes; free memory or raise "
 				    "the limit of the service",

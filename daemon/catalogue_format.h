@@ -160,8 +160,8 @@ struct cat_place {
 static_assert(sizeof(struct cat_place) == 152, "place");
 
 /*
- * CAT_STATE: an immutable state. Followed by n_marks struct cat_mark, then for each group its
- * block references: arena id << 26 | block.
+ * CAT_STATE: an immutable state. Followed by n_marks struct cat_mark, then for each group
+ * n_runs struct cat_run: its block table, blocks side by side in one arena being one run.
  */
 struct cat_state {
 	uint64_t id;
@@ -175,8 +175,15 @@ struct cat_state {
 	uint32_t n_groups;
 	uint64_t n_slots[KV_GROUPS_MAX];
 	uint64_t n_blocks[KV_GROUPS_MAX];
+	uint64_t n_runs[KV_GROUPS_MAX];
 };
-static_assert(sizeof(struct cat_state) == 200, "state");
+static_assert(sizeof(struct cat_state) == 264, "state");
+
+struct cat_run {
+	uint64_t first; /* arena id << 26 | block */
+	uint64_t n_blocks;
+};
+static_assert(sizeof(struct cat_run) == 16, "run");
 
 struct cat_mark {
 	uint64_t id, update, length_tokens, journal_end;

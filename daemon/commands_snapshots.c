@@ -173,7 +173,8 @@ static struct place *land(struct command *cmd, struct object *base, const struct
 
 	if (!place)
 		return NULL;
-	if (session_pin(session, base, false, &cmd->err)) {
+	if (session_place_prepare(session, place, base->state->n_blocks, &cmd->err) ||
+	    session_pin(session, base, false, &cmd->err)) {
 		session_place_free(session, place);
 		return NULL;
 	}

@@ -158,13 +158,14 @@ static void finish(struct command *cmd, bool is_done)
 
 		log_result(core, cmd->session, &result);
 	}
-	state_commit(core);
+	state_make_true(core);
 	if (is_done && cmd->entry->after)
 		cmd->entry->after(cmd);
 	holds_release(cmd);
 	send_bytes(core, cmd->route, cmd->n_route, bytes, n);
 	requests_answer(cmd->session, cmd->request_id, bytes, n);
 	free_command(cmd);
+	state_settle(core);
 	if (end_session)
 		session_end(session_find(core, end_session), "an operator asked for it");
 }

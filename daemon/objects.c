@@ -73,18 +73,21 @@ int state_count_arenas(struct core *core, struct state *state, struct errbuf *er
 	return 0;
 }
 
-static void pin_blocks(struct core *core, struct state *state, void (*pin)(struct arena *,
-									    uint32_t))
+/* Calls pin() for each run of the tables. */
+static void pin_blocks(struct core *core, struct state *state,
+		       void (*pin)(struct arena *, uint32_t first, uint32_t n_blocks))
 {
 	for (uint32_t g = 0; g < state->layout->layout->n_groups; g++) {
 		const uint64_t *refs = state->refs[g];
+		struct arena *arena = NULL;
 
 		for (uint64_t i = 0, end; i < state->n_blocks[g]; i = end) {
-			struct arena *arena = arenas_find(core, gref_arena(refs[i]));
-
-			end = same_arena(refs, i, state->n_blocks[g]);
-			for (uint64_t k = i; k < end; k++)
-				pin(arena, gref_block(refs[k]));
+			for (end = i + 1; end < state->n_blocks[g]; end++)
+				if (refs[end] != refs[end - 1] + 1)
+					break;
+			if (!arena || arena->id != gref_arena(refs[i]))
+				arena = arenas_find(core, gref_arena(refs[i]));
+			pin(arena, gref_block(refs[i]), (uint32_t)(end - i));
 		}
 	}
 }

@@ -1,8 +1,9 @@
 /* Writers and places of a session (daemon/session.h). */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 
-#include "daemon/arena_store.h"
 #include "daemon/session.h"
 #include "daemon/state_log.h"
 
@@ -27,6 +28,23 @@ static uint32_t free_place(struct session *session)
 	while (session->places[session->next_place % KV_PLACES_MAX])
 		session->next_place++;
 	return session->next_place++ % KV_PLACES_MAX;
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* A store to a page that the machine has no memory for would be SIGBUS. */
+static int populate(const struct segment *segment, uint64_t off, uint64_t n_bytes,
+		    struct errbuf *err)
+{
+	uint64_t n = (n_bytes + KV_SHM_PAGE - 1) & ~(uint64_t)(KV_SHM_PAGE - 1);
+
+	if (n == 0 || madvise((char *)segment->base + off, n, MADV_POPULATE_WRITE) == 0 ||
+	    fallocate(segment->fd, FALLOC_FL_KEEP_SIZE, (off_t)off, (off_t)n) == 0)
+		return 0;
+	return errbuf_errno(err, KV_ENOMEM, errno, "no memory for %llu bytes of a block table",
+			    (unsigned long long)n);
 }
 
 struct place *session_place_new(struct session *session, enum place_kind kind, uint32_t writer,
@@ -54,10 +72,28 @@ struct place *session_place_new(struct session *session, enum place_kind kind, u
 		return NULL;
 	}
 	place->seg.index = free_place(session);
+	if (populate(&session->segment,
+		     (uint64_t)((char *)segment_place(&session->segment, place->seg.index) -
+				(char *)session->segment.base),
+		     sizeof(struct kv_shm_place), err)) {
+		segment_table_free(&session->segment, &place->seg);
+		free(place);
+		return NULL;
+	}
 	session->places[place->seg.index] = place;
 	session->n_places++;
 	session->writers[writer].n_places++;
 	return place;
+}
+
+int session_place_prepare(struct session *session, const struct place *place,
+			  const uint64_t n_blocks[KV_GROUPS_MAX], struct errbuf *err)
+{
+	for (uint32_t g = 0; g < place->seg.n_groups; g++)
+		if (populate(&session->segment, place->seg.table_off[g],
+			     n_blocks[g] * sizeof(struct kv_shm_entry), err))
+			return -1;
+	return 0;
 }
 
 /* The room is another's only after the log says that it is not this one's. */

@@ -72,6 +72,11 @@ struct place *session_place_new(struct session *session, enum place_kind kind, u
 				const struct layout_entry *layout, uint64_t max_tokens,
 				struct errbuf *err);
 
+/* Puts memory behind the parts of its tables that n_blocks of each group need, so that filling
+ * them is no fault. -1 with KV_ENOMEM. */
+int session_place_prepare(struct session *session, const struct place *place,
+			  const uint64_t n_blocks[KV_GROUPS_MAX], struct errbuf *err);
+
 /* Gives a place back; its tables after the next commit. */
 void session_place_free(struct session *session, struct place *place);
 

@@ -109,9 +109,13 @@ static void commit(struct core *core)
 		state_die("the catalogue cannot take a change");
 }
 
-void state_commit(struct core *core)
+void state_make_true(struct core *core)
 {
 	commit(core);
+}
+
+void state_settle(struct core *core)
+{
 	give_tables_back(core);
 	events_flush(core);
 	if (core->names_changed) {
@@ -125,6 +129,12 @@ void state_commit(struct core *core)
 	commit(core);
 	if (catalogue_is_stale(&core->catalogue) && core->n_tentative == 0)
 		rewrite(core);
+}
+
+void state_commit(struct core *core)
+{
+	state_make_true(core);
+	state_settle(core);
 }
 
 /* ---- tasks -------------------------------------------------------------------------------- */

@@ -162,7 +162,7 @@ static int load_arena(struct loader *loader, const void *p, uint32_t n, struct e
 	if (has_gone(loader, r->id))
 		return 0;
 	if (!entry || r->group >= entry->layout->n_groups || r->n_blocks == 0 ||
-	    r->n_blocks > GREF_BLOCK_MAX + 1)
+	    r->n_blocks > GREF_BLOCK_MAX)
 		return bad(err, "an arena");
 	fd = kept_fd(loader->core, KEPT_ARENA, r->id);
 	if (fd < 0)
@@ -223,12 +223,40 @@ static bool state_fits(const struct cat_state *r, uint32_t n, const struct layou
 	if (!entry || r->n_groups != entry->layout->n_groups || r->n_marks > KV_MARKS_MAX)
 		return false;
 	for (uint32_t g = 0; g < r->n_groups; g++) {
-		if (r->n_blocks[g] > CAT_PAYLOAD_MAX / sizeof(uint64_t) ||
+		if (r->n_slots[g] > KV_TOKENS_MAX || r->n_runs[g] > r->n_blocks[g] ||
 		    r->n_blocks[g] != kv_layout_blocks(entry->layout, r->n_slots[g]))
 			return false;
-		bytes += r->n_blocks[g] * sizeof(uint64_t);
+		bytes += r->n_runs[g] * sizeof(struct cat_run);
 	}
 	return bytes == n;
+}
+
+/* Fills one group's table from its runs. False if they are not as many blocks. */
+static bool load_runs(const struct cat_run *run, uint64_t n_runs, uint64_t *refs, uint64_t n)
+{
+	uint64_t i = 0;
+
+	for (; n_runs; n_runs--, run++) {
+		if (run->n_blocks > n - i)
+			return false;
+		for (uint64_t b = 0; b < run->n_blocks; b++)
+			refs[i++] = run->first + b;
+	}
+	return i == n;
+}
+
+static bool load_tables(struct state *state, const struct cat_state *r)
+{
+	const struct cat_run *run =
+		(const struct cat_run *)((const struct cat_mark *)(r + 1) + r->n_marks);
+	bool fits = true;
+
+	for (uint32_t g = 0; g < r->n_groups; g++) {
+		state->refs[g] = state_alloc(r->n_blocks[g], sizeof(uint64_t));
+		fits &= load_runs(run, r->n_runs[g], state->refs[g], r->n_blocks[g]);
+		run += r->n_runs[g];
+	}
+	return fits;
 }
 
 static void load_marks(struct state *state, const struct cat_mark *marks)
@@ -258,7 +286,6 @@ static int load_state(struct loader *loader, const void *p, uint32_t n, struct e
 	const struct cat_state *r = p;
 	const struct layout_entry *entry = layout_of(core, r->layout_id);
 	struct state *state;
-	const char *at;
 
 	if (has_gone(loader, r->id))
 		return 0;
@@ -275,12 +302,7 @@ static int load_state(struct loader *loader, const void *p, uint32_t n, struct e
 	memcpy(state->n_slots, r->n_slots, sizeof(state->n_slots));
 	memcpy(state->n_blocks, r->n_blocks, sizeof(state->n_blocks));
 	load_marks(state, (const struct cat_mark *)(r + 1));
-	at = (const char *)(r + 1) + r->n_marks * sizeof(struct cat_mark);
-	for (uint32_t g = 0; g < r->n_groups; g++) {
-		state->refs[g] = state_copy(at, r->n_blocks[g] * sizeof(uint64_t));
-		at += r->n_blocks[g] * sizeof(uint64_t);
-	}
-	if (!blocks_fit(core, state) || state_count_arenas(core, state, err)) {
+	if (!load_tables(state, r) || !blocks_fit(core, state) || state_count_arenas(core, state, err)) {
 		state_free(state);
 		return bad(err, "a state whose blocks are not there");
 	}

@@ -145,36 +145,62 @@ static void put_marks(struct cat_mark *out, const struct state *state)
 					    state->marks[i].journal_end };
 }
 
+static uint64_t count_runs(const uint64_t *refs, uint64_t n)
+{
+	uint64_t n_runs = n != 0;
+
+	for (uint64_t i = 1; i < n; i++)
+		n_runs += refs[i] != refs[i - 1] + 1;
+	return n_runs;
+}
+
+/* Returns where the next group's runs begin. */
+static struct cat_run *put_runs(struct cat_run *run, const uint64_t *refs, uint64_t n)
+{
+	for (uint64_t i = 0; i < n;) {
+		uint64_t end = i + 1;
+
+		while (end < n && refs[end] == refs[end - 1] + 1)
+			end++;
+		*run++ = (struct cat_run){ refs[i], end - i };
+		i = end;
+	}
+	return run;
+}
+
 void log_state(struct core *core, const struct state *state)
 {
 	uint32_t n_groups = state->layout->layout->n_groups;
-	size_t n = sizeof(struct cat_state) + state->head.n_marks * sizeof(struct cat_mark);
+	struct cat_state head = { .id = state->id,
+				  .layout_id = state->layout->id,
+				  .update = state->update,
+				  .length_tokens = state->head.length_tokens,
+				  .position = state->head.position,
+				  .journal_first = state->head.journal_first,
+				  .journal_end = state->head.journal_end,
+				  .planes = state->head.planes,
+				  .n_marks = state->head.n_marks,
+				  .n_groups = n_groups };
+	size_t n = sizeof(head) + state->head.n_marks * sizeof(struct cat_mark);
 	struct cat_state *r;
-	char *at;
+	struct cat_run *run;
 
-	for (uint32_t g = 0; g < n_groups; g++)
-		n += state->n_blocks[g] * sizeof(uint64_t);
+	if (core->is_loading)
+		return;
+	memcpy(head.n_slots, state->n_slots, sizeof(head.n_slots));
+	memcpy(head.n_blocks, state->n_blocks, sizeof(head.n_blocks));
+	for (uint32_t g = 0; g < n_groups; g++) {
+		head.n_runs[g] = count_runs(state->refs[g], state->n_blocks[g]);
+		n += head.n_runs[g] * sizeof(*run);
+	}
 	r = add(core, CAT_STATE, n);
 	if (!r)
 		return;
-	*r = (struct cat_state){ .id = state->id,
-				 .layout_id = state->layout->id,
-				 .update = state->update,
-				 .length_tokens = state->head.length_tokens,
-				 .position = state->head.position,
-				 .journal_first = state->head.journal_first,
-				 .journal_end = state->head.journal_end,
-				 .planes = state->head.planes,
-				 .n_marks = state->head.n_marks,
-				 .n_groups = n_groups };
-	memcpy(r->n_slots, state->n_slots, sizeof(r->n_slots));
-	memcpy(r->n_blocks, state->n_blocks, sizeof(r->n_blocks));
+	*r = head;
 	put_marks((struct cat_mark *)(r + 1), state);
-	at = (char *)(r + 1) + state->head.n_marks * sizeof(struct cat_mark);
-	for (uint32_t g = 0; g < n_groups; g++) {
-		memcpy(at, state->refs[g], state->n_blocks[g] * sizeof(uint64_t));
-		at += state->n_blocks[g] * sizeof(uint64_t);
-	}
+	run = (struct cat_run *)((struct cat_mark *)(r + 1) + state->head.n_marks);
+	for (uint32_t g = 0; g < n_groups; g++)
+		run = put_runs(run, state->refs[g], state->n_blocks[g]);
 }
 
 void log_state_gone(struct core *core, uint64_t id)

@@ -36,10 +36,14 @@ void log_partial_digests(struct core *core, const struct state *state);
 void log_watch(struct core *core, const struct session *session, const struct watch *watch);
 void log_watch_over(struct core *core, uint64_t id);
 
-/*
- * Makes the open batch true and does what must wait for that: gives table room back, sends
- * events, fires watches, zeroes a few blocks, writes the log anew when it is stale.
- */
+/* Makes the open batch true. */
+void state_make_true(struct core *core);
+
+/* What must wait for that, and a reply must not wait for: gives table room back, sends events,
+ * fires watches, zeroes a few blocks, writes the log anew when it is stale. */
+void state_settle(struct core *core);
+
+/* Both. */
 void state_commit(struct core *core);
 
 /* All that is known, as records, in an order in which it can be loaded. Requests' results only

@@ -213,13 +213,13 @@ static void test_quarantine(void **state)
 	begin(&f, false);
 	block = f.arena->block_bytes;
 	arena_grant(f.arena, 0, 10);
-	arena_pin(f.arena, 3);
+	arena_pin(f.arena, 3, 1);
 	arena_end(f.arena);
 	assert_int_equal(f.pool.class_bytes[BLOCK_CACHED], block);
 	assert_int_equal(f.pool.class_bytes[BLOCK_QUARANTINED], 9 * block);
 	assert_int_equal(arena_scrub(f.arena, UINT64_MAX), 0);
 	assert_int_equal(f.pool.class_bytes[BLOCK_QUARANTINED], 9 * block);
-	arena_unpin(f.arena, 3);
+	arena_unpin(f.arena, 3, 1);
 	assert_int_equal(f.pool.class_bytes[BLOCK_QUARANTINED], 10 * block);
 	f.arena->writer = ARENA_GONE;
 	arena_scrub(f.arena, UINT64_MAX);
@@ -259,14 +259,14 @@ static void test_digests_go_with_the_last_pin(void **state)
 	(void)state;
 	begin(&f, false);
 	arena_grant(f.arena, 0, 2);
-	arena_pin(f.arena, 1);
-	arena_pin(f.arena, 1);
+	arena_pin(f.arena, 1, 1);
+	arena_pin(f.arena, 1, 1);
 	assert_null(arena_digest(f.arena, 1));
 	assert_int_equal(arena_digest_set(f.arena, 1, &digest), 0);
 	assert_memory_equal(arena_digest(f.arena, 1), &digest, sizeof(digest));
-	arena_unpin(f.arena, 1);
+	arena_unpin(f.arena, 1, 1);
 	assert_non_null(arena_digest(f.arena, 1));
-	arena_unpin(f.arena, 1);
+	arena_unpin(f.arena, 1, 1);
 	assert_null(arena_digest(f.arena, 1));
 	end(&f);
 }
@@ -332,13 +332,13 @@ static void step(struct fixture *f, struct shadow *s, unsigned *seed)
 	case 2:
 		if (!s->granted[b] && !s->pins[b])
 			break;
-		arena_pin(f->arena, b);
+		arena_pin(f->arena, b, 1);
 		s->pins[b]++;
 		break;
 	case 3:
 		if (!s->pins[b])
 			break;
-		arena_unpin(f->arena, b);
+		arena_unpin(f->arena, b, 1);
 		if (--s->pins[b] == 0 && !s->granted[b])
 			s->dirty[b] = true;
 		break;
