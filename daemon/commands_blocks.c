@@ -38,7 +38,7 @@ static int check_need(struct command *cmd, const struct layout_entry *layout,
 static int check_needs(struct command *cmd, const struct layout_entry *layout,
 		       const Kv__Wire__Reserve *reserve)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, more;
 
 	if (cmd_check_count(cmd, reserve->n_needs, "needs"))
 		return -1;
@@ -47,7 +47,11 @@ static int check_needs(struct command *cmd, const struct layout_entry *layout,
 
 		if (check_need(cmd, layout, need))
 			return -1;
-		bytes += need->n_blocks * layout->layout->groups[need->group].block_bytes;
+		if (__builtin_mul_overflow(need->n_blocks,
+					   layout->layout->groups[need->group].block_bytes,
+					   &more) ||
+		    __builtin_add_overflow(bytes, more, &bytes))
+			bytes = UINT64_MAX; /* more than any pool, whatever follows */
 	}
 	return pool_check(&cmd->core->pool, cmd->session->user, bytes, &cmd->err);
 }

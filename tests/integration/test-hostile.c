@@ -825,6 +825,65 @@ static void test_other_session(void **state)
 	raw_free(b);
 }
 
+/* 1024 layers with pieces of 256 MiB: a block has 2^39 bytes. */
+static uint64_t register_huge_layout(struct raw_client *c)
+{
+	static uint8_t fingerprint[32] = { 1 };
+	static Kv__Wire__Layer layers[KV_LAYERS_MAX];
+	static Kv__Wire__Layer *layer_list[KV_LAYERS_MAX];
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+	Kv__Wire__LayoutRegister register_ = KV__WIRE__LAYOUT_REGISTER__INIT;
+	Kv__Wire__Layout layout = KV__WIRE__LAYOUT__INIT;
+	Kv__Wire__Reply *reply;
+	uint64_t id;
+
+	for (size_t i = 0; i < KV_LAYERS_MAX; i++) {
+		kv__wire__layer__init(&layers[i]);
+		layers[i].n_query_groups = 64;
+		layers[i].k_width = layers[i].v_width = KV_WIDTH_MAX;
+		layer_list[i] = &layers[i];
+	}
+	layout.fingerprint = (ProtobufCBinaryData){ sizeof(fingerprint), fingerprint };
+	layout.n_layers = KV_LAYERS_MAX;
+	layout.layers = layer_list;
+	layout.dtype = layout.k_format = layout.v_format = 1;
+	layout.block_tokens = 128;
+	request.command_case = KV__WIRE__REQUEST__COMMAND_LAYOUT_REGISTER;
+	request.layout_register = &register_;
+	register_.layout = &layout;
+	reply = raw_call(c, &request);
+	assert_int_equal(reply->status, KV_OK);
+	id = reply->layout->layout_id;
+	kv__wire__reply__free_unpacked(reply, NULL);
+	return id;
+}
+
+/* Numbers of blocks whose bytes, counted in 64 bits, are none. */
+static void test_huge_needs(void **state)
+{
+	static const uint32_t n_blocks[] = { 1, 1u << 25, (1u << 25) + 1, (1u << 26) - 1 };
+	struct raw_client *c = raw_attach(kt_daemon_dir(daemon_));
+	uint64_t layout_id = register_huge_layout(c);
+
+	(void)state;
+	n_objects++; /* the layout stays */
+	for (size_t i = 0; i < sizeof(n_blocks) / sizeof(n_blocks[0]); i++) {
+		Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+		Kv__Wire__Reserve reserve = KV__WIRE__RESERVE__INIT;
+		Kv__Wire__Need need = KV__WIRE__NEED__INIT;
+		Kv__Wire__Need *needs[4] = { &need, &need, &need, &need };
+
+		request.command_case = KV__WIRE__REQUEST__COMMAND_RESERVE;
+		request.reserve = &reserve;
+		reserve.layout_id = layout_id;
+		reserve.n_needs = 1 + i;
+		reserve.needs = needs;
+		need.n_blocks = n_blocks[i];
+		assert_int_equal(raw_call_status(c, &request), KV_EPOOL);
+	}
+	raw_free(c);
+}
+
 #define TEST(sentence, fn) KT_TEST_FIXTURE(sentence, fn, before, after)
 
 static const struct CMUnitTest tests[] = {
@@ -836,6 +895,7 @@ static const struct CMUnitTest tests[] = {
 	TEST("a request of 128 KiB is served, and one of a byte more is not", test_size),
 	TEST("numbers of requests: out of order, below the window, too many", test_ids),
 	TEST("a token opens its own session only", test_other_session),
+	TEST("blocks whose bytes do not fit in 64 bits are refused", test_huge_needs),
 };
 
 int main(int argc, char **argv)
