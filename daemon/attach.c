@@ -16,8 +16,8 @@
 #include "daemon/pidfd.h"
 #include "proto/limits.h"
 
-#define ACCEPT_BATCH   16
-#define MESSAGE_BATCH  8
+#define ACCEPT_BATCH 16
+#define MESSAGE_BATCH 8
 #define ACCEPT_PAUSE_MS 100
 
 struct peer {
@@ -175,10 +175,11 @@ static void refuse_version(struct peer *peer, const Kv__Wire__AttachRequest *req
 {
 	char detail[160];
 
-	snprintf(detail, sizeof(detail),
-		 "client speaks protocol %u and shared memory %u, daemon %u and %u: install the same "
-		 "version of both",
-		 request->version, request->shm_version, KV_PROTOCOL_VERSION, KV_SHM_VERSION);
+	snprintf(
+		detail, sizeof(detail),
+		"client speaks protocol %u and shared memory %u, daemon %u and %u: install the same "
+		"version of both",
+		request->version, request->shm_version, KV_PROTOCOL_VERSION, KV_SHM_VERSION);
 	refuse(peer, KV_EVERSION, detail);
 }
 

@@ -7,6 +7,8 @@
 
 #include "daemon/log.h"
 
+#define TAKE_UP_MS 60000 /* what a service manager may wait longer for a core with a past */
+
 struct running {
 	struct core_env env;
 	struct core *core;
@@ -41,14 +43,13 @@ static int watch_signals(struct running *running, struct errbuf *err)
 	sigaddset(&mask, SIGTERM);
 	running->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	running->signal_io = (struct loop_io){.fn = on_signal, .arg = running, .fd = -1};
-	if (running->signal_fd < 0 || loop_io_add(running->env.loop, &running->signal_io,
-						  running->signal_fd, EPOLLIN) != 0)
+	if (running->signal_fd < 0 ||
+	    loop_io_add(running->env.loop, &running->signal_io, running->signal_fd, EPOLLIN) != 0)
 		return errbuf_set(err, KV_EINTERNAL, "cannot watch for signals");
 	return 0;
 }
 
-static int start_core(struct running *running, const struct core_start *start,
-		      struct errbuf *err)
+static int start_core(struct running *running, const struct core_start *start, struct errbuf *err)
 {
 	struct core_env *env = &running->env;
 
@@ -69,6 +70,8 @@ static int start_core(struct running *running, const struct core_start *start,
 	env->front = front_link_new(env->loop, start->front_fd, on_request, running, err);
 	if (!env->front)
 		return -1;
+	if (env->n_kept > 0)
+		keeper_status(env->keeper, TAKE_UP_MS, "taking up what an earlier core kept");
 	running->core = core_new(env, err);
 	if (!running->core)
 		return -1;

@@ -27,11 +27,12 @@ struct core_env {
 	struct front_link *front;
 	const struct kept *kept; /* what earlier lives kept; the descriptors are the state's now */
 	size_t n_kept;
-	uint64_t life;           /* counts starts of the core, from 1; goes up, also when the keeper
-				    was started again and took what the service manager kept */
-	uint8_t boot[16];        /* random, of this life */
+	/* Counts starts of the core, from 1; goes up, also when the keeper was started again and took
+	 * what the service manager kept. */
+	uint64_t life;
+	uint8_t boot[16]; /* random, of this life */
 	uint32_t n_restarts;
-	uint64_t started_ns;     /* loop clock at the start of this life */
+	uint64_t started_ns; /* loop clock at the start of this life */
 };
 
 struct core;

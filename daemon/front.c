@@ -20,10 +20,10 @@
 
 /* nanomsg counts the request's own header (4 bytes) to the size of what it receives. */
 #define REQUEST_HEADER_BYTES 4
-#define PUB_BUFFER_BYTES     (1024 * 1024)
-#define BATCH                32
-#define LOOKS                100 /* for a reply before sleeping: some 50 us */
-#define NO_LOOKS_MAX         64  /* requests without, after vain ones */
+#define PUB_BUFFER_BYTES (1024 * 1024)
+#define BATCH 32
+#define LOOKS 100       /* for a reply before sleeping: some 50 us */
+#define NO_LOOKS_MAX 64 /* requests without, after vain ones */
 
 struct front {
 	uint32_t life;
@@ -31,9 +31,9 @@ struct front {
 	int keeper_fd;
 	int command; /* nanomsg sockets */
 	int event;
-	int command_fd; /* readable when the command socket has a request */
-	bool look;      /* a request has just gone to the core: its reply is near */
-	uint32_t asker; /* nanomsg's number of the connection that it came from */
+	int command_fd;           /* readable when the command socket has a request */
+	bool look;                /* a request has just gone to the core: its reply is near */
+	uint32_t asker;           /* nanomsg's number of the connection that it came from */
 	unsigned n_no_looks;      /* requests yet to come that are not worth it */
 	unsigned n_no_looks_next; /* after the next vain one */
 	/* The request that the core did not take yet. */
@@ -132,15 +132,14 @@ static bool pass_request(struct front *front)
 static void serve_clients(struct front *front)
 {
 	for (int i = 0; i < BATCH; i++)
-		if ((!front->held && !take_request(front)) ||
-		    (front->held && !pass_request(front)))
+		if ((!front->held && !take_request(front)) || (front->held && !pass_request(front)))
 			return;
 }
 
 /* ---- replies and events: core -> clients ------------------------------------------------- */
 
-static void send_reply(struct front *front, const unsigned char *route, size_t n_route,
-		       void *body, size_t n_body)
+static void send_reply(struct front *front, const unsigned char *route, size_t n_route, void *body,
+		       size_t n_body)
 {
 	_Alignas(struct nn_cmsghdr) unsigned char bytes[512] = {0};
 	struct nn_cmsghdr *control = (struct nn_cmsghdr *)bytes;
@@ -153,8 +152,7 @@ static void send_reply(struct front *front, const unsigned char *route, size_t n
 		.msg_controllen = NN_CMSG_SPACE(sizeof(n) + n),
 	};
 
-	if (n_route < sizeof(front->life) ||
-	    memcmp(route, &front->life, sizeof(front->life)) != 0)
+	if (n_route < sizeof(front->life) || memcmp(route, &front->life, sizeof(front->life)) != 0)
 		return; /* asked in an earlier life; the client sends again */
 	control->cmsg_len = NN_CMSG_LEN(sizeof(n) + n);
 	control->cmsg_level = PROTO_SP;
@@ -286,8 +284,7 @@ static void look_for_reply(struct front *front)
 static bool serve_once(struct front *front)
 {
 	struct pollfd p[] = {
-		{.fd = front->core_fd,
-		 .events = (short)(POLLIN | (front->held ? POLLOUT : 0))},
+		{.fd = front->core_fd, .events = (short)(POLLIN | (front->held ? POLLOUT : 0))},
 		{.fd = front->held ? -1 : front->command_fd, .events = POLLIN},
 		{.fd = front->keeper_fd, .events = 0},
 	};

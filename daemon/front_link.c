@@ -38,7 +38,8 @@ static void take_frame(struct front_link *link, size_t n_bytes)
 	if (n_bytes < sizeof(n_route))
 		return;
 	memcpy(&n_route, link->frame, sizeof(n_route));
-	if (n_route == 0 || n_route > FRONT_ROUTE_BYTES_MAX || n_route > n_bytes - sizeof(n_route) ||
+	if (n_route == 0 || n_route > FRONT_ROUTE_BYTES_MAX ||
+	    n_route > n_bytes - sizeof(n_route) ||
 	    n_bytes - sizeof(n_route) - n_route > KV_REQUEST_BYTES_MAX)
 		return;
 	link->fn(link->arg, route, n_route, route + n_route, n_bytes - sizeof(n_route) - n_route);
@@ -141,8 +142,8 @@ static int wait_for_room(struct front_link *link, const struct iovec *parts, siz
 	return 0;
 }
 
-static int send_frame(struct front_link *link, const void *route, size_t n_route,
-		      const void *body, size_t n_body)
+static int send_frame(struct front_link *link, const void *route, size_t n_route, const void *body,
+		      size_t n_body)
 {
 	uint32_t n = (uint32_t)n_route;
 	struct iovec parts[3] = {{.iov_base = &n, .iov_len = sizeof(n)}};

@@ -105,8 +105,8 @@ int hostmem_read(struct hostmem *mem, const char *proc, const char *cgroup, stru
 				  path);
 	mem->system_bytes = kib * 1024;
 	read_groups(mem, proc, cgroup);
-	mem->available_bytes =
-		mem->group_bytes < mem->system_bytes ? mem->group_bytes : mem->system_bytes;
+	mem->available_bytes = mem->group_bytes < mem->system_bytes ? mem->group_bytes :
+								      mem->system_bytes;
 	return 0;
 }
 
@@ -132,11 +132,10 @@ int hostmem_check(const struct hostmem *mem, uint64_t pool_bytes, struct errbuf 
 
 	if (pool_bytes <= mem->available_bytes)
 		return 0;
-	return errbuf_set(err, KV_EPOOL,
-			  "the host pool asks for %s, %s available (%s%s); lower bytes in [pool host] "
-			  "or --pool-bytes",
-			  hostmem_human(pool_bytes, asked),
-			  hostmem_human(mem->available_bytes, there),
-			  grouped ? "limit of control group " : "of the machine",
-			  grouped ? mem->group : "");
+	return errbuf_set(
+		err, KV_EPOOL,
+		"the host pool asks for %s, %s available (%s%s); lower bytes in [pool host] "
+		"or --pool-bytes",
+		hostmem_human(pool_bytes, asked), hostmem_human(mem->available_bytes, there),
+		grouped ? "limit of control group " : "of the machine", grouped ? mem->group : "");
 }

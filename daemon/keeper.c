@@ -19,16 +19,16 @@
 #include "daemon/packet.h"
 #include "daemon/runtime_dir.h"
 
-#define PAIR_BYTES       (4 * 1024 * 1024)
-#define FRONT_DELAY_MS   50   /* before a front that follows one which died at once */
-#define FRONT_QUIET_MS   1000 /* one that lived longer did not die at once */
-#define FRONT_LOG_MS     10000
-#define FRONT_TRIES_MAX  20 /* until the first one is ready */
-#define CRASH_DELAY_MS   UINT64_C(100) /* doubled for each crash in the window */
+#define PAIR_BYTES (4 * 1024 * 1024)
+#define FRONT_DELAY_MS 50   /* before a front that follows one which died at once */
+#define FRONT_QUIET_MS 1000 /* one that lived longer did not die at once */
+#define FRONT_LOG_MS 10000
+#define FRONT_TRIES_MAX 20           /* until the first one is ready */
+#define CRASH_DELAY_MS UINT64_C(100) /* doubled for each crash in the window */
 
 struct child {
 	const char *name;
-	pid_t pid; /* 0: none runs */
+	pid_t pid;   /* 0: none runs */
 	int pair_fd; /* our end of the pair with it; -1: none */
 	struct loop_io io;
 	struct loop_timer start; /* when the next one is forked */
@@ -87,8 +87,8 @@ static void on_stop_limit(void *arg)
 	struct keeper *keeper = arg;
 	struct child *child = keeper->core.pid ? &keeper->core : &keeper->front;
 
-	log_warn("keeper", "%s (pid %d) does not end within %u ms: killed", child->name,
-		 child->pid, KEEPER_STOP_MS);
+	log_warn("keeper", "%s (pid %d) does not end within %u ms: killed", child->name, child->pid,
+		 KEEPER_STOP_MS);
 	kill(child->pid, SIGKILL);
 }
 
@@ -140,8 +140,8 @@ static int keep(struct keeper *keeper, const struct keeper_message *message, int
 }
 
 /* Owns fd. Only the core keeps and drops; the front may only say that it is ready. */
-static void take_message(struct keeper *keeper, struct child *child,
-			 struct keeper_message *message, int fd)
+static void take_message(struct keeper *keeper, struct child *child, struct keeper_message *message,
+			 int fd)
 {
 	message->text[sizeof(message->text) - 1] = '\0';
 	if (message->verb == KEEPER_KEEP && child == &keeper->core) {
@@ -211,8 +211,8 @@ static void on_front_message(void *arg, uint32_t events)
  * Forks a child with a fresh pair. Returns 0 in the child (with *pair_fd its end), 1 in the
  * keeper, -errno if there is none.
  */
-static int fork_child(struct keeper *keeper, struct child *child, const sigset_t *mask, int *keep_fds,
-		      size_t n_keep_fds, int *pair_fd)
+static int fork_child(struct keeper *keeper, struct child *child, const sigset_t *mask,
+		      int *keep_fds, size_t n_keep_fds, int *pair_fd)
 {
 	int fds[2];
 	pid_t pid;
@@ -354,10 +354,11 @@ static void core_died(struct keeper *keeper, int status)
 	if (!killed) {
 		n_crashes = count_crash(keeper);
 		if (n_crashes >= KEEPER_CRASHES_MAX) {
-			log_error("keeper",
-				  "the core %s, %u times within %u s: giving up; see the lines above "
-				  "for why",
-				  child_fate(status, fate), n_crashes, KEEPER_CRASHES_S);
+			log_error(
+				"keeper",
+				"the core %s, %u times within %u s: giving up; see the lines above "
+				"for why",
+				child_fate(status, fate), n_crashes, KEEPER_CRASHES_S);
 			stop(keeper, 1);
 			return;
 		}
@@ -438,9 +439,7 @@ static void take_signal(struct keeper *keeper, uint32_t signal_number)
 		reap(keeper, &keeper->core, core_died);
 		reap(keeper, &keeper->front, front_died);
 		break;
-	case SIGHUP:
-		log_info("keeper", "SIGHUP ignored: settings are read at start only");
-		break;
+	case SIGHUP: log_info("keeper", "SIGHUP ignored: settings are read at start only"); break;
 	default:
 		log_info("keeper", "stopping");
 		stop(keeper, 0);
@@ -470,8 +469,8 @@ static int watch_signals(struct keeper *keeper, struct errbuf *err)
 	signal(SIGPIPE, SIG_IGN);
 	sigprocmask(SIG_BLOCK, &mask, &keeper->old_mask);
 	keeper->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (keeper->signal_fd < 0 || loop_io_add(keeper->loop, &keeper->signal_io,
-						 keeper->signal_fd, EPOLLIN) != 0)
+	if (keeper->signal_fd < 0 ||
+	    loop_io_add(keeper->loop, &keeper->signal_io, keeper->signal_fd, EPOLLIN) != 0)
 		return errbuf_set(err, KV_EINTERNAL, "cannot watch for signals");
 	return 0;
 }

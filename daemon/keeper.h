@@ -22,8 +22,8 @@
 #include "daemon/settings.h"
 
 #define KEEPER_CRASHES_MAX 5u
-#define KEEPER_CRASHES_S   10u
-#define KEEPER_STOP_MS     5000u
+#define KEEPER_CRASHES_S 10u
+#define KEEPER_STOP_MS 5000u
 
 struct keeper_options {
 	const struct settings *settings;

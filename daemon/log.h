@@ -19,8 +19,8 @@ void log_line(enum log_level level, const char *subsystem, const char *format, .
 	__attribute__((format(printf, 3, 4)));
 
 #define log_error(subsystem, ...) log_line(LOG_LEVEL_ERROR, subsystem, __VA_ARGS__)
-#define log_warn(subsystem, ...)  log_line(LOG_LEVEL_WARN, subsystem, __VA_ARGS__)
-#define log_info(subsystem, ...)  log_line(LOG_LEVEL_INFO, subsystem, __VA_ARGS__)
+#define log_warn(subsystem, ...) log_line(LOG_LEVEL_WARN, subsystem, __VA_ARGS__)
+#define log_info(subsystem, ...) log_line(LOG_LEVEL_INFO, subsystem, __VA_ARGS__)
 #define log_debug(subsystem, ...) log_line(LOG_LEVEL_DEBUG, subsystem, __VA_ARGS__)
 
 #endif

@@ -129,8 +129,7 @@ static void heap_down(struct loop *loop, size_t slot, struct loop_timer *timer)
 	size_t child;
 
 	while ((child = 2 * slot) <= loop->n_timers) {
-		if (child < loop->n_timers &&
-		    earlier(loop->timers[child + 1], loop->timers[child]))
+		if (child < loop->n_timers && earlier(loop->timers[child + 1], loop->timers[child]))
 			child++;
 		if (!earlier(loop->timers[child], timer))
 			break;

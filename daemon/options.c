@@ -29,7 +29,8 @@ static const struct flag {
 	{"arena-bytes", "pool host", "arena_bytes", "SIZE   largest arena (64G)"},
 	{"sessions", "limits", "sessions", "N      sessions of one user (256)"},
 	{"sequences", "limits", "sequences", "N      sequences and snapshots of one user (65536)"},
-	{"bytes-per-user", "limits", "bytes_per_user", "SIZE   pool bytes of one user (0: the pool)"},
+	{"bytes-per-user", "limits", "bytes_per_user",
+	 "SIZE   pool bytes of one user (0: the pool)"},
 	{"jobs", "limits", "jobs", "N      jobs of one user at a time (16)"},
 };
 #define N_FLAGS (sizeof(flags) / sizeof(flags[0]))
@@ -163,8 +164,7 @@ static void print_settings(const struct settings *s)
 	printf("[pool host]\nbytes = %" PRIu64 "\nhuge = %s\nmlock = %s\narena_bytes = %" PRIu64
 	       "\n\n",
 	       s->pool_bytes, tries[s->huge], tries[s->mlock], s->arena_bytes);
-	printf("[limits]\nsessions = %u\nsequences = %u\nbytes_per_user = %" PRIu64
-	       "\njobs = %u\n",
+	printf("[limits]\nsessions = %u\nsequences = %u\nbytes_per_user = %" PRIu64 "\njobs = %u\n",
 	       s->n_sessions_max, s->n_sequences_max, s->user_bytes_max, s->n_jobs_max);
 }
 

@@ -18,7 +18,8 @@ static const char *advice(int errno_value)
 {
 	switch (errno_value) {
 	case EROFS: return "; the file system is read-only: choose another with --runtime-dir";
-	case ENOENT: return "; make its parent directory first, or choose another with --runtime-dir";
+	case ENOENT:
+		return "; make its parent directory first, or choose another with --runtime-dir";
 	case EACCES:
 	case EPERM: return "; give this user write access, or choose another with --runtime-dir";
 	case ENOSPC: return "; make room there, or choose another with --runtime-dir";
@@ -37,7 +38,8 @@ static int make_dir(const char *path, const struct settings *settings, struct er
 	mode_t mode = (settings->socket_mode & 0066) != 0 ? 0755 : 0700;
 
 	if (mkdir(path, 0700) != 0)
-		return errno == EEXIST ? 0 : fail(err, errno, "cannot make runtime directory", path);
+		return errno == EEXIST ? 0 :
+					 fail(err, errno, "cannot make runtime directory", path);
 	if (chmod(path, mode) != 0)
 		return fail(err, errno, "cannot set the mode of runtime directory", path);
 	return 0;
@@ -82,10 +84,11 @@ static int take_lock(struct runtime_dir *dir, struct errbuf *err)
 	pid[strcspn(pid, "\n")] = '\0';
 	close(dir->lock_fd);
 	dir->lock_fd = -1;
-	return errbuf_set(err, KV_EBUSY,
-			  "another kvcached (pid %s) serves %s; stop it, or choose another directory "
-			  "with --runtime-dir",
-			  pid[0] ? pid : "unknown", dir->paths.dir);
+	return errbuf_set(
+		err, KV_EBUSY,
+		"another kvcached (pid %s) serves %s; stop it, or choose another directory "
+		"with --runtime-dir",
+		pid[0] ? pid : "unknown", dir->paths.dir);
 }
 
 /* For people and for the message above; the lock is the flock, not the number. */
@@ -114,8 +117,7 @@ static int remove_sockets(const struct runtime_dir *dir, struct errbuf *err)
 	return rc | remove_socket(dir->paths.event, err);
 }
 
-int runtime_dir_take(struct runtime_dir *dir, const struct settings *settings,
-		     struct errbuf *err)
+int runtime_dir_take(struct runtime_dir *dir, const struct settings *settings, struct errbuf *err)
 {
 	dir->lock_fd = -1;
 	if (kv_runtime_paths(&dir->paths, settings->runtime_dir, err) != 0 ||
@@ -139,8 +141,7 @@ void runtime_dir_release(struct runtime_dir *dir)
 	dir->lock_fd = -1;
 }
 
-int runtime_dir_open_socket(const char *path, const struct settings *settings,
-			    struct errbuf *err)
+int runtime_dir_open_socket(const char *path, const struct settings *settings, struct errbuf *err)
 {
 	const struct group *group;
 

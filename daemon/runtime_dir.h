@@ -20,8 +20,7 @@ struct runtime_dir {
 };
 
 /* -1 with one line that says what to do. */
-int runtime_dir_take(struct runtime_dir *dir, const struct settings *settings,
-		     struct errbuf *err);
+int runtime_dir_take(struct runtime_dir *dir, const struct settings *settings, struct errbuf *err);
 
 /* Removes the sockets, lets go of the lock. */
 void runtime_dir_release(struct runtime_dir *dir);
@@ -29,8 +28,7 @@ void runtime_dir_release(struct runtime_dir *dir);
 /*
  * Mode and group of a socket that was bound under umask 0177 (so nobody else could reach it).
  */
-int runtime_dir_open_socket(const char *path, const struct settings *settings,
-			    struct errbuf *err);
+int runtime_dir_open_socket(const char *path, const struct settings *settings, struct errbuf *err);
 
 /* The listening attach socket: bound, access set, non-blocking, CLOEXEC. -1 with err. */
 int runtime_dir_listen(const struct runtime_dir *dir, const struct settings *settings,

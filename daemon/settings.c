@@ -15,7 +15,7 @@
 
 #define POOL_BYTES_MIN (UINT64_C(1) << 20)
 #define POOL_BYTES_MAX (UINT64_C(1) << 46)
-#define COUNT_MAX      1000000u
+#define COUNT_MAX 1000000u
 
 void settings_default(struct settings *settings)
 {
@@ -86,9 +86,10 @@ static int set_bytes(void *field, const struct key *key, const char *value, stru
 	uint64_t bytes;
 
 	if (settings_bytes(value, &bytes) != 0)
-		return errbuf_set(err, KV_EINVAL,
-				  "%s = %.60s is not a size: write bytes, or a number with K, M, G or T",
-				  key->name, value);
+		return errbuf_set(
+			err, KV_EINVAL,
+			"%s = %.60s is not a size: write bytes, or a number with K, M, G or T",
+			key->name, value);
 	if (bytes < key->min || bytes > key->max)
 		return errbuf_set(err, KV_ERANGE,
 				  "%s = %.60s is out of range: %" PRIu64 " to %" PRIu64 " bytes",
@@ -133,8 +134,8 @@ static int set_mode(void *field, const struct key *key, const char *value, struc
 	return 0;
 }
 
-static int set_word(void *field, const struct key *key, const char *value,
-		    const char *const *words, struct errbuf *err)
+static int set_word(void *field, const struct key *key, const char *value, const char *const *words,
+		    struct errbuf *err)
 {
 	for (int i = 0; words[i]; i++) {
 		if (strcmp(value, words[i]) == 0) {
@@ -143,9 +144,8 @@ static int set_word(void *field, const struct key *key, const char *value,
 		}
 	}
 	return errbuf_set(err, KV_EINVAL, "%s = %.60s is not one of: %s, %s%s%s%s%s", key->name,
-			  value, words[0], words[1], words[2] ? ", " : "",
-			  words[2] ? words[2] : "", words[2] && words[3] ? ", " : "",
-			  words[2] && words[3] ? words[3] : "");
+			  value, words[0], words[1], words[2] ? ", " : "", words[2] ? words[2] : "",
+			  words[2] && words[3] ? ", " : "", words[2] && words[3] ? words[3] : "");
 }
 
 static int set_try(void *field, const struct key *key, const char *value, struct errbuf *err)
@@ -166,7 +166,7 @@ static int set_level(void *field, const struct key *key, const char *value, stru
 }
 
 #define FIELD(name) offsetof(struct settings, name)
-#define TEXT(name)  FIELD(name), 0, sizeof(((struct settings *)0)->name)
+#define TEXT(name) FIELD(name), 0, sizeof(((struct settings *)0)->name)
 
 static const struct key keys[] = {
 	{"service", "runtime_dir", set_text, TEXT(runtime_dir)},
@@ -196,16 +196,17 @@ static const struct key *find_key(const char *section, const char *name, bool *s
 	return NULL;
 }
 
-int settings_set(struct settings *settings, const char *section, const char *key,
-		 const char *value, struct errbuf *err)
+int settings_set(struct settings *settings, const char *section, const char *key, const char *value,
+		 struct errbuf *err)
 {
 	bool section_known;
 	const struct key *found = find_key(section, key, &section_known);
 
 	if (!section_known)
-		return errbuf_set(err, KV_EINVAL,
-				  "unknown section [%.60s]; there are [service], [pool host], [limits]",
-				  section);
+		return errbuf_set(
+			err, KV_EINVAL,
+			"unknown section [%.60s]; there are [service], [pool host], [limits]",
+			section);
 	if (!found)
 		return errbuf_set(err, KV_EINVAL, "unknown key %.60s in section [%.60s]", key,
 				  section);
@@ -290,9 +291,10 @@ int settings_read(struct settings *settings, const char *path, struct errbuf *er
 int settings_check(const struct settings *settings, struct errbuf *err)
 {
 	if (settings->runtime_dir[0] != '/')
-		return errbuf_set(err, KV_EINVAL,
-				  "the runtime directory must be an absolute path: set --runtime-dir "
-				  "or runtime_dir in [service]");
+		return errbuf_set(
+			err, KV_EINVAL,
+			"the runtime directory must be an absolute path: set --runtime-dir "
+			"or runtime_dir in [service]");
 	if (settings->user_bytes_max > settings->pool_bytes)
 		return errbuf_set(err, KV_ERANGE,
 				  "bytes_per_user = %" PRIu64 " is above bytes = %" PRIu64

@@ -24,9 +24,9 @@ struct settings {
 	int log_level;         /* enum log_level */
 	/* [pool host] */
 	uint64_t pool_bytes;
-	enum settings_try huge;  /* transparent huge pages */
+	enum settings_try huge; /* transparent huge pages */
 	enum settings_try mlock;
-	uint64_t arena_bytes;    /* largest arena */
+	uint64_t arena_bytes; /* largest arena */
 	/* [limits], each of one user */
 	uint32_t n_sessions_max;
 	uint32_t n_sequences_max; /* sequences and snapshots that the core knows */
@@ -37,8 +37,8 @@ struct settings {
 void settings_default(struct settings *settings);
 
 /* One value. section and key as in the file. -1 KV_EINVAL or KV_ERANGE with the reason. */
-int settings_set(struct settings *settings, const char *section, const char *key,
-		 const char *value, struct errbuf *err);
+int settings_set(struct settings *settings, const char *section, const char *key, const char *value,
+		 struct errbuf *err);
 
 /* -1 with "FILE:LINE: reason", or that the file cannot be read. */
 int settings_read(struct settings *settings, const char *path, struct errbuf *err);

@@ -124,7 +124,7 @@ static Kv__Wire__AttachRequest request_of(int what)
 
 #define HELLO KV__WIRE__ATTACH_REQUEST__WHAT_HELLO
 #define WATCH KV__WIRE__ATTACH_REQUEST__WHAT_WATCH
-#define BYE   KV__WIRE__ATTACH_REQUEST__WHAT_BYE
+#define BYE KV__WIRE__ATTACH_REQUEST__WHAT_BYE
 
 static bool one_gone(void *arg)
 {
@@ -183,7 +183,8 @@ static void test_another_version_is_refused_with_both_numbers(void **state)
 	request.version = 99;
 	request.shm_version = 98;
 	say(&request, NULL, 0);
-	assert_refused(KV_EVERSION, "client speaks protocol 99 and shared memory 98, daemon 1 and 1");
+	assert_refused(KV_EVERSION,
+		       "client speaks protocol 99 and shared memory 98, daemon 1 and 1");
 }
 
 static void test_another_shared_memory_alone_is_refused(void **state)

@@ -21,7 +21,7 @@
 
 #define PROTOCOL_REQ 0x30
 #define PROTOCOL_SUB 0x21
-#define N_IDLE       300
+#define N_IDLE 300
 
 static struct echo_daemon daemon_;
 static pid_t core;
@@ -192,8 +192,8 @@ static void test_three_hundred_idle_connections(void **state)
 
 	(void)state;
 	for (int i = 0; i < N_IDLE; i++)
-		fds[i] = i % 2 ? raw_open(daemon_.paths.command, PROTOCOL_REQ)
-			       : raw_connect(daemon_.paths.command);
+		fds[i] = i % 2 ? raw_open(daemon_.paths.command, PROTOCOL_REQ) :
+				 raw_connect(daemon_.paths.command);
 	assert_string_equal(echo_ask(&daemon_, "echo still"), "still");
 	for (int i = 0; i < N_IDLE; i++)
 		close(fds[i]);

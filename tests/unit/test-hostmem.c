@@ -95,8 +95,8 @@ static void test_the_tightest_group_above_us_decides(void **state)
 	folder("sys/outer/inner");
 	put("sys/outer/inner/memory.max", "max\n");
 	put("sys/outer/inner/memory.current", "1000\n");
-	put("sys/outer/memory.max", "314572800\n");     /* 300 MiB */
-	put("sys/outer/memory.current", "209715200\n"); /* 200 MiB */
+	put("sys/outer/memory.max", "314572800\n");                        /* 300 MiB */
+	put("sys/outer/memory.current", "209715200\n");                    /* 200 MiB */
 	put("sys/outer/memory.stat", "anon 1\ninactive_file 104857600\n"); /* 100 MiB */
 	assert_int_equal(read_mem(&mem, &err), 0);
 	assert_int_equal(mem.group_bytes, 200 * MIB);
@@ -142,8 +142,7 @@ static void test_no_proc_is_an_error(void **state)
 
 	(void)state;
 	assert_int_equal(hostmem_read(&mem, "/nonexistent", "/nonexistent", &err), -1);
-	assert_string_equal(err.text,
-			    "no MemAvailable in /nonexistent/meminfo: is /proc mounted?");
+	assert_string_equal(err.text, "no MemAvailable in /nonexistent/meminfo: is /proc mounted?");
 }
 
 #define TEST(sentence, fn) KT_TEST_FIXTURE(sentence, fn, make_root, remove_root)

@@ -21,7 +21,7 @@
 #include "tests/support/wait.h"
 #include "tests/unit/echo-core.h"
 
-#define CORE  "kvcached-core"
+#define CORE "kvcached-core"
 #define FRONT "kvcached-front"
 
 static void assert_exit(int status, int code)
@@ -186,7 +186,8 @@ static void test_the_front_holds_no_memory(void **state)
 	(void)state;
 	echo_start(&daemon);
 	assert_string_equal(echo_ask(&daemon, "keep 1 x"), "0");
-	kill(echo_child(&daemon, FRONT), SIGKILL); /* the next one is forked from a keeper with it */
+	kill(echo_child(&daemon, FRONT),
+	     SIGKILL); /* the next one is forked from a keeper with it */
 	assert_string_equal(echo_ask(&daemon, "kept 1"), "x");
 	front = echo_child(&daemon, FRONT);
 	for (int fd = 0; fd < 256; fd++) {
@@ -416,8 +417,8 @@ static void hand_back(const struct manager *manager)
 
 	for (int i = 0; i < manager->n; i++) {
 		fds[i] = fcntl(manager->fds[i], F_DUPFD, 200);
-		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
-			 i ? ":" : "", manager->names[i]);
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? ":" : "",
+			 manager->names[i]);
 	}
 	for (int i = 0; i < manager->n; i++)
 		dup2(fds[i], 3 + i);

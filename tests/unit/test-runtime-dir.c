@@ -132,7 +132,8 @@ static void test_a_path_that_is_too_long_is_refused_with_the_number(void **state
 
 	(void)state;
 	n = strlen(settings.runtime_dir);
-	memset(settings.runtime_dir + n, 'x', 95 - n); /* "/attach.sock" fits, "/command.sock" not */
+	memset(settings.runtime_dir + n, 'x',
+	       95 - n); /* "/attach.sock" fits, "/command.sock" not */
 	settings.runtime_dir[95] = '\0';
 	assert_int_equal(runtime_dir_take(&dir, &settings, &err), -1);
 	assert_int_equal(err.status, KV_ETOOBIG);
@@ -207,8 +208,9 @@ static void test_a_directory_without_write_access_says_what_to_do(void **state)
 	assert_int_equal(runtime_dir_take(&dir, &settings, &err), -1);
 	set_dac_override(true);
 	assert_non_null(strstr(err.text, "cannot open the lock "));
-	assert_non_null(strstr(err.text, "Permission denied; give this user write access, or choose "
-					 "another with --runtime-dir"));
+	assert_non_null(strstr(err.text,
+			       "Permission denied; give this user write access, or choose "
+			       "another with --runtime-dir"));
 }
 
 static void test_an_unknown_group_is_refused(void **state)

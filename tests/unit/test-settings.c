@@ -155,8 +155,7 @@ static void test_a_missing_file_is_named(void **state)
 	(void)state;
 	settings_default(&s);
 	assert_int_equal(settings_read(&s, "/nonexistent/conf", &err), -1);
-	assert_string_equal(err.text,
-			    "cannot read /nonexistent/conf: No such file or directory");
+	assert_string_equal(err.text, "cannot read /nonexistent/conf: No such file or directory");
 }
 
 static void test_sizes(void **state)
