@@ -358,7 +358,8 @@ static void test_operator_rollback_many(void **state)
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		seqs[i] = kt_seq_new(&clients[i], pair[i]);
-		kt_append_numbers(clients[i].writer, seqs[i], 100 * (uint64_t)i, 17, shadow[i], &n[i]);
+		kt_append_numbers(clients[i].writer, seqs[i], 100 * (uint64_t)i, 17, shadow[i],
+				  &n[i]);
 	}
 	kt_ok(take_snapshot(seqs[1], "kv16/snap"));
 	check_refused(clients, seqs, shadow, pair[1], 18, KVC_ERANGE);
@@ -485,8 +486,9 @@ static void split_named(struct herd *herd, struct owned *o, struct owned *to, bo
 		o->snapshot[0] = '\0';
 	}
 	publish(herd, o);
-	adopt(to, open ? kvc_open_snapshot(herd->client.writer, o->snapshot) :
-			 kvc_fork(herd->client.writer, o->snapshot, NULL),
+	adopt(to,
+	      open ? kvc_open_snapshot(herd->client.writer, o->snapshot) :
+		     kvc_fork(herd->client.writer, o->snapshot, NULL),
 	      o, open);
 }
 

@@ -179,7 +179,8 @@ static void test_half_written(void **state)
 	kt_kid_start(&kid, "half", kt_daemon_dir(daemon_), t.name);
 	kt_kid_read(&kid, &byte, 1);
 	assert_int_equal(kt_snapshot_by_name(client.session, &t.name,
-					     (const char *const[]){"kv58/s"}, 1, 0), 0);
+					     (const char *const[]){"kv58/s"}, 1, 0),
+			 0);
 	assert_true(WIFSIGNALED(kt_kid_kill(&kid)));
 	assert_true(kt_wait_until(taken_over, &t, 5000));
 	kt_assert_tokens(t.seq, tokens, 6);
@@ -221,14 +222,14 @@ static int role_open_word(const char *dir, const char *arg, int in, int out)
 
 	kt_append_numbers(client.writer, seq, 1, 6, NULL, NULL);
 	word = kv_word_load(shm);
-	assert_true(kv_word_swap(shm, word, kv_word(KV_OPEN, kv_word_generation(word),
-						    kv_word_update(word))));
+	assert_true(kv_word_swap(shm, word,
+				 kv_word(KV_OPEN, kv_word_generation(word), kv_word_update(word))));
 	if (write(out, "o", 1) != 1 || read(in, &byte, 1) != 1)
 		return 1;
 	/* it goes on: what it had begun is abandoned, the word goes back */
 	while (word = kv_word_load(shm),
-	       !kv_word_swap(shm, word, kv_word(KV_IDLE, kv_word_generation(word),
-						kv_word_update(word))))
+	       !kv_word_swap(shm, word,
+			     kv_word(KV_IDLE, kv_word_generation(word), kv_word_update(word))))
 		;
 	kt_append_numbers(client.writer, seq, 7, 2, NULL, NULL);
 	if (write(out, "d", 1) != 1 || read(in, &byte, 1) != 1)
@@ -551,10 +552,10 @@ static bool block_differs(const struct original *original, size_t block)
 	for (uint32_t l = 0; l < 2; l++) {
 		const struct kvc_run *run = &original->runs[l];
 
-		if (memcmp((const char *)run->k + block * k_bytes,
-			   original->k[l] + block * k_bytes, k_bytes) != 0 ||
-		    memcmp((const char *)run->v + block * v_bytes,
-			   original->v[l] + block * v_bytes, v_bytes) != 0)
+		if (memcmp((const char *)run->k + block * k_bytes, original->k[l] + block * k_bytes,
+			   k_bytes) != 0 ||
+		    memcmp((const char *)run->v + block * v_bytes, original->v[l] + block * v_bytes,
+			   v_bytes) != 0)
 			return true;
 	}
 	return false;
@@ -579,7 +580,8 @@ static void scribble_tokens(const struct original *original)
 	for (int i = 0; i < 4; i++) {
 		const struct kvc_run *run = &original->runs[draw() % 2];
 
-		scribble((char *)(uintptr_t)run->k + draw() % (SCRIBBLE_TOKENS * 128 - 64), 64, true);
+		scribble((char *)(uintptr_t)run->k + draw() % (SCRIBBLE_TOKENS * 128 - 64), 64,
+			 true);
 	}
 }
 
@@ -762,7 +764,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("KV-58 killed with everything in hand, 100 times: all comes back", test_killed),
 	KT_TEST("KV-58 half an update of a killed client is nowhere", test_half_written),
 	KT_TEST("a process may open and close sessions for ever", test_many_sessions),
-	KT_TEST("KV-38 a stopped client makes a snapshot busy, and nobody else waits", test_stopped),
+	KT_TEST("KV-38 a stopped client makes a snapshot busy, and nobody else waits",
+		test_stopped),
 	KT_TEST("KV-52 a child is refused, and its end releases nothing", test_child),
 	KT_TEST("KV-52 a parent's death ends the session that a child holds", test_parent_dies),
 	KT_TEST("a client writes over all it can: only its own is wrong, and verify says so",
@@ -770,10 +773,13 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a core starts over what a client has ruined", test_scribbled_restart),
 };
 
-static const struct kt_role roles[] = {
-	{"hold", role_hold},	   {"open", role_open},		{"half", role_half},
-	{"open-word", role_open_word}, {"parent", role_parent}, {"scribble", role_scribble},
-	{NULL, NULL}};
+static const struct kt_role roles[] = {{"hold", role_hold},
+				       {"open", role_open},
+				       {"half", role_half},
+				       {"open-word", role_open_word},
+				       {"parent", role_parent},
+				       {"scribble", role_scribble},
+				       {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

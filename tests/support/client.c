@@ -141,8 +141,7 @@ int kt_append_try(kvc_writer *writer, kvc_seq *seq, const uint64_t *tokens, uint
 {
 	assert_true(n > 0 && n <= KT_APPEND_MAX);
 	if (kvc_append_begin(seq, n)) {
-		if (kvc_error() != KVC_ERESERVE || kvc_reserve(seq, n) ||
-		    kvc_append_begin(seq, n))
+		if (kvc_error() != KVC_ERESERVE || kvc_reserve(seq, n) || kvc_append_begin(seq, n))
 			return -1;
 	}
 	if (write_tokens(seq, tokens, n))
@@ -185,7 +184,8 @@ static const char *run_differs(const struct kvc_run *run, uint32_t layer, const 
 	for (uint64_t t = 0; t < run->n_tokens; t++)
 		for (uint32_t side = 0; side < 2; side++) {
 			assert_true(strides[side] <= sizeof(expected));
-			fill_row(expected, strides[side], tokens[run->first_token + t], layer, side);
+			fill_row(expected, strides[side], tokens[run->first_token + t], layer,
+				 side);
 			if (memcmp(rows[side] + t * strides[side], expected, strides[side]) == 0)
 				continue;
 			snprintf(text, sizeof(text), "%c of token %llu in layer %u is wrong",
@@ -252,8 +252,8 @@ static int do_request(kvc_session *session, Kv__Wire__Request *request, uint32_t
 	return 0;
 }
 
-int kt_snapshot_by_name(kvc_session *session, const char *const *sources,
-			const char *const *names, size_t n, uint32_t deadline_ms)
+int kt_snapshot_by_name(kvc_session *session, const char *const *sources, const char *const *names,
+			size_t n, uint32_t deadline_ms)
 {
 	Kv__Wire__Request request;
 	Kv__Wire__Snapshot command = KV__WIRE__SNAPSHOT__INIT;
@@ -424,7 +424,8 @@ void kt_wait_gauges(kvc_session *session, const struct kt_gauges *before)
 
 	if (kt_wait_until(are_back, &back, GAUGES_MS))
 		return;
-	fprintf(stderr, "free %llu of %llu, cached %llu of %llu, quarantined %llu, sessions %u of %u\n",
+	fprintf(stderr,
+		"free %llu of %llu, cached %llu of %llu, quarantined %llu, sessions %u of %u\n",
 		(unsigned long long)back.now.free, (unsigned long long)before->free,
 		(unsigned long long)back.now.cached, (unsigned long long)before->cached,
 		(unsigned long long)back.now.quarantined, back.now.n_sessions, before->n_sessions);

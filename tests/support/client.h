@@ -36,7 +36,7 @@ struct kt_client kt_client_open_ms(const char *dir, uint32_t deadline_ms);
 /* The layout of kt_client_open: 2 layers of 2 heads, K 16 and V 8 of f32, 4 tokens a block, so
  * that a token has 384 bytes. Registered once more, or with another fingerprint. */
 kvc_layout *kt_layout(kvc_session *session, uint8_t fingerprint);
-#define KT_TOKEN_BYTES  384u
+#define KT_TOKEN_BYTES 384u
 #define KT_BLOCK_TOKENS 4u
 
 /* Asserts that a call of the library succeeded, or failed with this status. */
@@ -67,8 +67,8 @@ void kt_assert_tokens(kvc_seq *seq, const uint64_t *tokens, uint64_t n);
 /* ---- what an operator does ---------------------------------------------------------------- */
 
 /* All return 0, or -1 with the library's error. n sources in one command. */
-int kt_snapshot_by_name(kvc_session *session, const char *const *sources,
-			const char *const *names, size_t n, uint32_t deadline_ms);
+int kt_snapshot_by_name(kvc_session *session, const char *const *sources, const char *const *names,
+			size_t n, uint32_t deadline_ms);
 enum { KT_KEEP = 1, KT_REMOVE = 2 };
 int kt_rollback_by_name(kvc_session *session, const char *const *sources, const uint64_t *n_tokens,
 			int mode, size_t n, uint32_t deadline_ms);

@@ -35,7 +35,8 @@ void kt_kid_main(int argc, char **argv, const struct kt_role *roles)
 	_exit(127);
 }
 
-static void run_self(const char *role, const char *dir, const char *arg, int in, int out, int parent)
+static void run_self(const char *role, const char *dir, const char *arg, int in, int out,
+		     int parent)
 {
 	char numbers[3][16];
 
