@@ -9,7 +9,7 @@
 #include "client/examples/tokenizer.h"
 
 #define TEXT_COLUMNS 76
-#define TEXT_LINES   3
+#define TEXT_LINES 3
 
 static uint64_t sum_rows(const struct demo_result *r, bool differ)
 {
@@ -92,6 +92,13 @@ static void heading(const struct ctl *ctl, const char *text)
 		out_plain(&ctl->out, BOLD));
 }
 
+/* A line of the story, which is freed, and how long it took. */
+static void act(const struct ctl *ctl, double seconds, char *text)
+{
+	fprintf(ctl->out.stream, "  %-66s %9s\n", text, units_time(seconds).s);
+	free(text);
+}
+
 static void print_story(const struct ctl *ctl, const struct demo_settings *s,
 			const struct demo_result *r)
 {
@@ -104,14 +111,14 @@ static void print_story(const struct ctl *ctl, const struct demo_settings *s,
 		units_count(first->n_prompt_tokens).s, units_clean(base(s->prompt)).s,
 		units_clean(base(s->model)).s, units_of(first->n_layers, "layer").s,
 		first->n_kv_heads, first->head_dim);
-	fprintf(stream,
-		"  1. %d processes alone: each computes the prompt, samples %zu tokens %9s\n",
-		DEMO_SAMPLERS, s->n_tokens, units_time(r->alone_s).s);
-	fprintf(stream, "  2. process A computes the prompt, publishes it, and goes          %9s\n",
-		units_time(r->first_s).s);
-	fprintf(stream,
-		"  3. %d processes fork it and sample %zu tokens at the same time     %9s\n",
-		DEMO_SAMPLERS, s->n_tokens, units_time(r->together_s).s);
+	act(ctl, r->alone_s,
+	    ctl_format("1. %d processes alone: each computes the prompt, samples %zu tokens",
+		       DEMO_SAMPLERS, s->n_tokens));
+	act(ctl, r->first_s,
+	    ctl_format("2. process A computes the prompt, publishes it, and goes"));
+	act(ctl, r->together_s,
+	    ctl_format("3. %d processes fork it and sample %zu tokens at the same time",
+		       DEMO_SAMPLERS, s->n_tokens));
 }
 
 static void row(struct table *table, const char *what, struct units_text alone,
@@ -277,16 +284,15 @@ static json_t *sample_json(const struct tokenizer *tokenizer, const struct demo_
 {
 	const struct demo_report *r = &process->report;
 	char *text = tokenizer ? sample_text(tokenizer, r) : ctl_format("%s", "");
-	json_t *value =
-		json_pack("{s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I}",
-			  "seed", (int)process->index + 1, "text", text, "n_tokens",
-			  (json_int_t)r->n_ids, "n_drafted", (json_int_t)r->n_drafted,
-			  "n_rolled_back", (json_int_t)r->n_rolled_back, "first_token_s",
-			  r->first_s, "first_token_alone_s", alone->report.first_s, "decode_s",
-			  r->decode_s, "n_copied_bytes", (json_int_t)r->n_copied_bytes,
-			  "n_logit_rows", (json_int_t)r->n_rows, "n_logit_rows_differ",
-			  (json_int_t)r->n_rows_differ, "n_kv_bytes", (json_int_t)r->n_kv_bytes,
-			  "n_kv_rows_differ", (json_int_t)r->n_kv_rows_differ);
+	json_t *value = json_pack(
+		"{s:i, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I}", "seed",
+		(int)process->index + 1, "text", text, "n_tokens", (json_int_t)r->n_ids,
+		"n_drafted", (json_int_t)r->n_drafted, "n_rolled_back",
+		(json_int_t)r->n_rolled_back, "first_token_s", r->first_s, "first_token_alone_s",
+		alone->report.first_s, "decode_s", r->decode_s, "n_copied_bytes",
+		(json_int_t)r->n_copied_bytes, "n_logit_rows", (json_int_t)r->n_rows,
+		"n_logit_rows_differ", (json_int_t)r->n_rows_differ, "n_kv_bytes",
+		(json_int_t)r->n_kv_bytes, "n_kv_rows_differ", (json_int_t)r->n_kv_rows_differ);
 
 	free(text);
 	return value;

@@ -14,6 +14,7 @@
 typedef float v4 __attribute__((vector_size(16)));
 typedef float v8 __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
 /* The same in memory that is aligned for floats only. */
 typedef float v8_memory __attribute__((vector_size(32), aligned(4), may_alias));
 
@@ -240,14 +241,15 @@ BODY void exp_v8(v8 *v)
 {
 	const float round = 12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer */
 	v8 x = *v, low = SPLAT(-87.0f), high = SPLAT(88.0f), n, r, y;
-	v8i mask, scale;
+	v8u scale; /* unsigned: a NaN, from a damaged cache, makes any bits here */
+	v8i mask;
 
 	mask = x < low;
 	x = (v8)(((v8i)x & ~mask) | ((v8i)low & mask));
 	mask = x > high;
 	x = (v8)(((v8i)x & ~mask) | ((v8i)high & mask));
 	n = x * 1.44269504088896341f + round;
-	scale = ((v8i)n - 0x4b400000) << 23; /* 0x4b400000 are the bits of round */
+	scale = ((v8u)n - 0x4b400000u) << 23; /* 0x4b400000 are the bits of round */
 	n = n - round;
 	r = x - n * 0.693359375f;   /* ln 2 in two parts; the first has few bits, so that */
 	r = r + n * 2.12194440e-4f; /* its product is exact */
@@ -257,7 +259,7 @@ BODY void exp_v8(v8 *v)
 	y = y * r + (1.0f / 6.0f);
 	y = y * r + 0.5f;
 	y = y * r * r + r + 1.0f;
-	*v = (v8)((v8i)y + scale);
+	*v = (v8)((v8u)y + scale);
 }
 
 BODY float row_max(const float *s, size_t n)
