@@ -227,7 +227,7 @@ void session_end(struct session *session, const char *why)
 	bool gone = pidfd_has_exited(session->pidfd);
 
 	if (session->phase != SESSION_ENDED) {
-		log_info("session", "%llu of pid %u (%s) ends: %s",
+		log_debug("session", "%llu of pid %u (%s) ends: %s",
 			 (unsigned long long)session->id, session->pid, session->comm, why);
 		let_go(session, gone);
 		session->phase = SESSION_ENDED;
