@@ -33,11 +33,31 @@ struct kvc_writer *writer_new(struct kvc_session *session, uint32_t index)
 	return writer;
 }
 
+/* Memory of the last handles is kept: making its pages anew is what costs most of a fork. */
 static void seq_free_memory(struct kvc_seq *seq)
 {
-	if (seq->memory)
-		munmap(seq->memory, seq->memory_bytes);
+	struct writer_idle *idle = seq->writer->idle, oldest = idle[WRITER_IDLE - 1];
+
+	if (seq->memory) {
+		memmove(idle + 1, idle, (WRITER_IDLE - 1) * sizeof(idle[0]));
+		idle[0] = (struct writer_idle){ seq->memory, seq->memory_bytes };
+		if (oldest.memory)
+			munmap(oldest.memory, oldest.n_bytes);
+	}
 	free(seq);
+}
+
+static void *take_idle(struct kvc_writer *writer, size_t n_bytes)
+{
+	for (unsigned i = 0; i < WRITER_IDLE; i++) {
+		void *memory = writer->idle[i].memory;
+
+		if (!memory || writer->idle[i].n_bytes != n_bytes)
+			continue;
+		writer->idle[i].memory = NULL;
+		return memory;
+	}
+	return NULL;
 }
 
 void writer_free(struct kvc_writer *writer)
@@ -57,6 +77,9 @@ void writer_free(struct kvc_writer *writer)
 		free(writer->pools);
 		writer->pools = next;
 	}
+	for (unsigned i = 0; i < WRITER_IDLE; i++)
+		if (writer->idle[i].memory)
+			munmap(writer->idle[i].memory, writer->idle[i].n_bytes);
 	free(writer);
 }
 
@@ -92,8 +115,10 @@ static int map_memory(struct kvc_seq *seq)
 	for (uint32_t g = 0; g < seq->n_groups; g++)
 		carve_group(&from, &seq->groups[g]);
 	seq->memory_bytes = from.used;
-	seq->memory = mmap(NULL, from.used, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	seq->memory = take_idle(seq->writer, from.used);
+	if (!seq->memory)
+		seq->memory = mmap(NULL, from.used, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (seq->memory == MAP_FAILED) {
 		seq->memory = NULL;
 		return kvc_fail(KVC_ENOMEM, "no address space for the mirror of a block table (%zu "
@@ -158,29 +183,47 @@ static struct kvc_seq *handle_new(struct kvc_writer *writer, struct kvc_layout *
 	return seq;
 }
 
-/* Mirrors one committed entry and maps the arena it names. */
-static int mirror_entry(struct kvc_seq *seq, uint32_t group, uint64_t i)
+/* The arena that the entries from i on name, mapped; NULL with the error set. */
+static struct arena_map *arena_of_entry(struct kvc_seq *seq, uint32_t group, uint64_t i)
+{
+	uint32_t number = seq->groups[group].mirror[i].arena;
+	struct arena_map *map = session_arena(seq->writer->session, number);
+
+	if (!map || (map->group == group && map->layout_id == seq->layout->id))
+		return map;
+	kvc_fail(KVC_EPROTO, "block %llu of group %u is in arena %u, which is another group's",
+		 (unsigned long long)i, group, number);
+	return NULL;
+}
+
+/*
+ * Mirrors the table of a group and maps the arenas it names. The core has filled the first copies
+ * of the entries; the second ones are a hole in the segment, which a look would fill with pages.
+ */
+static int mirror_group(struct kvc_seq *seq, uint32_t group)
 {
 	struct seq_group *g = &seq->groups[group];
-	int c = kv_stamps_current(&g->copies[0][i].stamp, &g->copies[1][i].stamp,
-				  seq->writer->update);
-	struct arena_map *map;
-	uint64_t ref;
+	const uint64_t update = seq->writer->update;
+	struct arena_map *map = NULL;
 
-	if (c < 0)
-		return kvc_fail(KVC_EPROTO, "block %llu of group %u was never committed",
-				(unsigned long long)i, group);
-	ref = atomic_load_explicit(&g->copies[c][i].ref, memory_order_relaxed);
-	g->mirror[i] = (struct kvc_block){ kv_ref_arena(ref), kv_ref_block(ref) };
-	g->meta[i] = (uint32_t)kv_ref_freeze(ref) | (c ? SEQ_META_COPY : 0);
-	map = session_arena(seq->writer->session, g->mirror[i].arena);
-	if (!map)
-		return -1;
-	if (map->group != group || map->layout_id != seq->layout->id ||
-	    g->mirror[i].block >= map->n_blocks)
-		return kvc_fail(KVC_EPROTO, "block %llu of group %u is not in its arena",
-				(unsigned long long)i, group);
-	blocks_ref(seq->writer, &g->mirror[i], 1);
+	for (uint64_t i = 0; i < g->n_blocks; i++) {
+		struct kv_shm_entry *entry = &g->copies[0][i];
+		uint64_t stamp = atomic_load_explicit(&entry->stamp, memory_order_relaxed);
+		uint64_t ref = atomic_load_explicit(&entry->ref, memory_order_relaxed);
+
+		if (stamp == 0 || stamp > update)
+			return kvc_fail(KVC_EPROTO, "block %llu of group %u was never committed",
+					(unsigned long long)i, group);
+		g->mirror[i] = (struct kvc_block){ kv_ref_arena(ref), kv_ref_block(ref) };
+		g->meta[i] = (uint32_t)kv_ref_freeze(ref);
+		if (!map || map->number != g->mirror[i].arena)
+			map = arena_of_entry(seq, group, i);
+		if (!map)
+			return -1;
+		if (g->mirror[i].block >= map->n_blocks)
+			return kvc_fail(KVC_EPROTO, "block %llu of group %u is not in its arena",
+					(unsigned long long)i, group);
+	}
 	return 0;
 }
 
@@ -202,10 +245,11 @@ static int mirror_all(struct kvc_seq *seq)
 			return kvc_fail(KVC_EPROTO, "place %u is longer than its table", seq->place);
 		if (!writer_pool(seq->writer, seq->layout, g))
 			return kvc_fail(KVC_ENOMEM, "no memory for a block pool");
-		for (uint64_t i = 0; i < group->n_blocks; i++)
-			if (mirror_entry(seq, g, i))
-				return -1;
+		if (mirror_group(seq, g))
+			return -1;
 	}
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		blocks_ref(seq->writer, seq->groups[g].mirror, seq->groups[g].n_blocks);
 	return 0;
 }
 

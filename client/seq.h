@@ -41,6 +41,14 @@ struct block_pool {
 	size_t memory_bytes;
 };
 
+/* Memory of a handle that has ended, for the next of the same size. Nothing in it counts: what
+ * is behind the committed length of a table is written before it is read. */
+struct writer_idle {
+	void *memory;
+	size_t n_bytes;
+};
+#define WRITER_IDLE 2
+
 struct kvc_writer {
 	struct kvc_session *session;
 	uint32_t index;
@@ -51,6 +59,7 @@ struct kvc_writer {
 	struct kvc_seq *open;  /* those with an open update */
 	struct kvc_seq *spare; /* handles on spare places, for local forks */
 	struct block_pool *pools;
+	struct writer_idle idle[WRITER_IDLE];
 };
 
 struct seq_group {

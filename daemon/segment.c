@@ -11,10 +11,16 @@
 
 #define PEEK_TRIES 64
 
+/* What is written of a freed table stays in memory, zeroed, if it is not much: making its pages
+ * anew is what costs most of a fork. */
+#define WARM_TABLE_BYTES (UINT64_C(64) << 10)
+#define WARM_BYTES	 (UINT64_C(1) << 20) /* of a segment */
+
 /* Table space that was given back, to be found again by its size. */
 struct seg_table_free {
 	struct seg_table_free *next;
 	uint64_t off, bytes;
+	uint64_t warm_bytes; /* of its pages that are there */
 };
 
 static uint64_t round_page(uint64_t bytes)
@@ -50,6 +56,7 @@ static int map(struct segment *segment, struct errbuf *err)
 	madvise(segment->base, KV_SHM_BYTES, MADV_DONTDUMP);
 	segment->tables_end_off = tables_off();
 	segment->free_tables = NULL;
+	segment->warm_bytes = 0;
 	return 0;
 }
 
@@ -169,6 +176,7 @@ static uint64_t take_free(struct segment *segment, uint64_t bytes)
 		if (found->bytes != bytes)
 			continue;
 		*at = found->next;
+		segment->warm_bytes -= found->warm_bytes;
 		free(found);
 		return off;
 	}
@@ -188,18 +196,53 @@ static uint64_t take_space(struct segment *segment, uint64_t bytes)
 	return off;
 }
 
-static void give_space(struct segment *segment, uint64_t off, uint64_t bytes)
+/* Zeroes the pages of a table that are there, unless they are more than max_bytes (false). */
+static bool zero_pages(const struct segment *segment, uint64_t off, uint64_t end,
+		       uint64_t max_bytes, uint64_t *n_bytes)
 {
-	struct seg_table_free *space = malloc(sizeof(*space));
+	*n_bytes = 0;
+	for (;;) {
+		off_t data = lseek(segment->fd, (off_t)off, SEEK_DATA);
+		off_t hole;
 
-	/* Zero again for the next user, and no memory held meanwhile. */
+		if (data < 0 || (uint64_t)data >= end)
+			return data >= 0 || errno == ENXIO;
+		hole = lseek(segment->fd, data, SEEK_HOLE);
+		if (hole < 0)
+			return false;
+		off = (uint64_t)hole < end ? (uint64_t)hole : end;
+		*n_bytes += off - (uint64_t)data;
+		if (*n_bytes > max_bytes)
+			return false;
+		memset((char *)segment->base + data, 0, off - (uint64_t)data);
+	}
+}
+
+/* Zero again for the next user, and little memory held meanwhile. */
+static uint64_t zero_table(const struct segment *segment, uint64_t off, uint64_t bytes)
+{
+	uint64_t left = WARM_BYTES - segment->warm_bytes, n_warm;
+
+	if (left > WARM_TABLE_BYTES)
+		left = WARM_TABLE_BYTES;
+	if (zero_pages(segment, off, off + bytes, left, &n_warm))
+		return n_warm;
 	if (fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
 		      (off_t)bytes))
 		memset((char *)segment->base + off, 0, bytes);
+	return 0;
+}
+
+static void give_space(struct segment *segment, uint64_t off, uint64_t bytes)
+{
+	struct seg_table_free *space = malloc(sizeof(*space));
+	uint64_t n_warm = zero_table(segment, off, bytes);
+
 	if (!space)
 		return; /* the room is lost until the session ends */
-	*space = (struct seg_table_free){ segment->free_tables, off, bytes };
+	*space = (struct seg_table_free){ segment->free_tables, off, bytes, n_warm };
 	segment->free_tables = space;
+	segment->warm_bytes += n_warm;
 }
 
 int segment_table_alloc(struct segment *segment, struct seg_place *place,

@@ -23,6 +23,7 @@ struct segment {
 	 * sizes repeat, so freed tables are found again by their size */
 	uint64_t tables_end_off;
 	struct seg_table_free *free_tables;
+	uint64_t warm_bytes; /* of free tables whose pages are there */
 };
 
 /* A place as the core knows it. */
