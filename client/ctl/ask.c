@@ -36,8 +36,8 @@ static int exit_code(int status)
 
 int ctl_fail(struct ctl *ctl, const struct errbuf *err)
 {
-	struct units_line text =
-		units_clean(err->text[0] ? err->text : kv_status_text(err->status));
+	struct units_line text = units_clean(err->text[0] ? err->text :
+							    kv_status_text(err->status));
 
 	if (ctl->json)
 		ctl_print_json(ctl, json_pack("{s:{s:s, s:i, s:s}}", "error", "status",

@@ -12,9 +12,9 @@
 #include "client/ctl/demo.h"
 #include "client/kvcache.h"
 
-#define LAYERS	      4
-#define HEADS	      2
-#define WIDTH	      64
+#define LAYERS 4
+#define HEADS 2
+#define WIDTH 64
 #define PROMPT_TOKENS 1024
 
 struct bench {

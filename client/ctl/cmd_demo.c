@@ -120,8 +120,8 @@ static int ask_gauges(struct demo *demo, struct errbuf *err)
 		demo->result.live_bytes = reply->status_result->pool_live_bytes;
 		demo->result.cached_bytes = reply->status_result->pool_cached_bytes;
 		demo->result.reserved_bytes = reply->status_result->pool_reserved_bytes;
-		demo->result.daemon_pss_bytes =
-			demo_daemon_pss_bytes((pid_t)reply->status_result->core_pid);
+		demo->result.daemon_pss_bytes = demo_daemon_pss_bytes(
+			(pid_t)reply->status_result->core_pid);
 	}
 	ctl_free_reply(reply);
 	return 0;

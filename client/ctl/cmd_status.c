@@ -21,10 +21,10 @@ static void print_bar(const struct ctl *ctl, const struct gauge *gauges, size_t 
 
 	fputs("            [", ctl->out.stream);
 	for (size_t i = 0; i < n; i++) {
-		unsigned width =
-			total ? (unsigned)((double)gauges[i].n_bytes / (double)total * BAR_COLUMNS +
-					   0.5) :
-				0;
+		unsigned width = total ? (unsigned)((double)gauges[i].n_bytes / (double)total *
+							    BAR_COLUMNS +
+						    0.5) :
+					 0;
 
 		if (width == 0 && gauges[i].n_bytes > 0)
 			width = 1;

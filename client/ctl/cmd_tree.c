@@ -136,9 +136,9 @@ static void draw(struct tree *tree, struct node *node, const char *stem, const c
 static json_t *node_json(struct tree *tree, struct node *node, unsigned depth)
 {
 	json_t *children = json_array();
-	json_t *value =
-		node->object ? object_json(node->object) :
-			       json_pack("{s:I, s:s}", "id", (json_int_t)node->id, "state", "gone");
+	json_t *value = node->object ? object_json(node->object) :
+				       json_pack("{s:I, s:s}", "id", (json_int_t)node->id, "state",
+						 "gone");
 
 	node->drawn = true;
 	for (size_t i = 0; i < tree->n_nodes && depth < DEPTH_MAX; i++)

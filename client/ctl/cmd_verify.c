@@ -13,9 +13,9 @@
 
 #include "client/ctl/object.h"
 
-#define BAR_COLUMNS   40
+#define BAR_COLUMNS 40
 #define POLL_FIRST_MS 2
-#define POLL_LAST_MS  100
+#define POLL_LAST_MS 100
 
 enum { JOB_RUNNING = 1, JOB_DONE = 2, JOB_FAILED = 3, JOB_CANCELLED = 4 };
 
@@ -29,8 +29,9 @@ static void on_signal(int number)
 static void progress_draw(const struct ctl *ctl, const char *label, const Kv__Wire__JobResult *job)
 {
 	uint64_t total = job->n_total_bytes;
-	unsigned filled =
-		total ? (unsigned)((double)job->n_done_bytes / (double)total * BAR_COLUMNS) : 0;
+	unsigned filled = total ? (unsigned)((double)job->n_done_bytes / (double)total *
+					     BAR_COLUMNS) :
+				  0;
 
 	if (!ctl->out.progress)
 		return;
@@ -81,8 +82,8 @@ static Kv__Wire__Reply *job_get(struct ctl *ctl, uint64_t job_id, bool cancel, s
 
 	get.job_id = job_id;
 	stop.job_id = job_id;
-	request.command_case =
-		cancel ? KV__WIRE__REQUEST__COMMAND_JOB_CANCEL : KV__WIRE__REQUEST__COMMAND_JOB_GET;
+	request.command_case = cancel ? KV__WIRE__REQUEST__COMMAND_JOB_CANCEL :
+					KV__WIRE__REQUEST__COMMAND_JOB_GET;
 	if (cancel)
 		request.job_cancel = &stop;
 	else

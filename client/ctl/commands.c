@@ -7,9 +7,9 @@
 #include "proto/limits.h"
 
 #define MANY ((int)KV_TARGETS_MAX)
-#define END                                                                                        \
-	{                                                                                          \
-		NULL, NULL, NULL, CTL_NOTHING                                                      \
+#define END \
+	{ \
+		NULL, NULL, NULL, CTL_NOTHING \
 	}
 
 static const struct ctl_option ls_options[] = {

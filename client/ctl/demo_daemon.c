@@ -19,7 +19,7 @@
 #include "client/ctl/demo.h"
 
 #define READY_MS 10000
-#define STOP_S	 10
+#define STOP_S 10
 
 /* The folder of the running program. */
 static int own_dir(char path[PATH_MAX])

@@ -107,8 +107,9 @@ static void print_story(const struct ctl *ctl, const struct demo_settings *s,
 
 	fprintf(stream, "%sOne prompt, several processes%s\n", out_colour(&ctl->out, BOLD),
 		out_plain(&ctl->out, BOLD));
-	fprintf(stream, "  %s tokens of %s; %s: %s, %" PRIu64 " KV heads of %" PRIu64 ", f32\n",
-		units_count(first->n_prompt_tokens).s, units_clean(base(s->prompt)).s,
+	fprintf(stream, "  prompt: %s tokens of %s\n", units_count(first->n_prompt_tokens).s,
+		units_clean(base(s->prompt)).s);
+	fprintf(stream, "  model: %s, %s, %" PRIu64 " KV heads of %" PRIu64 ", cache f32\n",
 		units_clean(base(s->model)).s, units_of(first->n_layers, "layer").s,
 		first->n_kv_heads, first->head_dim);
 	act(ctl, r->alone_s,
@@ -134,7 +135,7 @@ static void print_costs(const struct ctl *ctl, const struct demo_result *r)
 {
 	const struct units_text four = {"4 times"}, once = {"once"};
 	struct table *table = table_new();
-	char *limit = ctl_format("at most %s of the prompt", units_bytes(copy_limit(r)).s);
+	char *limit = ctl_format("at most %s", units_bytes(copy_limit(r)).s);
 
 	table_column(table, "", TABLE_LEFT);
 	table_column(table, "ALONE", TABLE_RIGHT);

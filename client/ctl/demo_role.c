@@ -243,8 +243,8 @@ static int play_private(struct role *r, struct errbuf *err)
 	r->logits = data_open(r, "logits", r->process->index, "we", err);
 	if (!r->kv || !r->logits || prefill(r, err) || sample_all(r, err))
 		return -1;
-	r->report.cache_bytes =
-		max_tokens(r) * r->kv->n_layers * r->kv->row_floats * 2 * sizeof(float);
+	r->report.cache_bytes = max_tokens(r) * r->kv->n_layers * r->kv->row_floats * 2 *
+				sizeof(float);
 	if (r->process->index == 0 && kv_file(r, "we", write_row, err))
 		return -1;
 	if (fclose(r->logits)) {
@@ -341,8 +341,8 @@ out:
 static uint64_t copied_bytes(const struct role *r)
 {
 	const struct kv_shm_head *head = r->session->segment;
-	const struct kv_shm_writer *writers =
-		(const void *)((const char *)head + head->writers_off);
+	const struct kv_shm_writer *writers = (const void *)((const char *)head +
+							     head->writers_off);
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < head->n_writers; i++)

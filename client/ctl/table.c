@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define COLUMNS_MAX 12
-#define GAP	    2  /* between columns */
-#define SHRUNK_MIN  10 /* a column is not cut below this */
+#define GAP 2         /* between columns */
+#define SHRUNK_MIN 10 /* a column is not cut below this */
 
 struct cell {
 	char *text;
@@ -60,7 +60,7 @@ char *ctl_format(const char *format, ...)
 const char *out_colour(const struct out *out, enum colour colour)
 {
 	static const char *const codes[] = {
-		[PLAIN] = "",	      [BOLD] = "\033[1m",    [DIM] = "\033[2m",	 [RED] = "\033[31m",
+		[PLAIN] = "",         [BOLD] = "\033[1m",    [DIM] = "\033[2m",  [RED] = "\033[31m",
 		[GREEN] = "\033[32m", [YELLOW] = "\033[33m", [CYAN] = "\033[36m"};
 
 	return out->colour ? codes[colour] : "";
@@ -163,14 +163,15 @@ static void print_cell(const struct table *table, const struct out *out, size_t 
 
 static void print_titles(const struct table *table, const struct out *out, unsigned indent)
 {
-	bool any = false;
+	size_t n_titled = 0;
 
 	for (size_t c = 0; c < table->n_columns; c++)
-		any |= table->titles[c][0] != '\0';
-	if (!any)
+		if (table->titles[c][0])
+			n_titled = c + 1;
+	if (n_titled == 0)
 		return;
 	fprintf(out->stream, "%*s", (int)indent, "");
-	for (size_t c = 0; c < table->n_columns; c++) {
+	for (size_t c = 0; c < n_titled; c++) {
 		if (c > 0)
 			fprintf(out->stream, "%*s", GAP, "");
 		print_cell(table, out, c, table->titles[c], DIM);
