@@ -53,6 +53,13 @@ unit_tests += tests/unit/test-core-state
 tests_unit_test_core_state_SOURCES = tests/unit/test-core-state.c $(fake_links)
 tests_unit_test_core_state_LDADD = libkvtest.la libkvdaemon.la
 
+# what has a number or a byte order outside of one process, as it was in version 1
+frames = tests/support/frames.c tests/support/frames.h
+unit_tests += tests/unit/test-frames
+tests_unit_test_frames_SOURCES = tests/unit/test-frames.c $(frames) $(fake_links)
+tests_unit_test_frames_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
+EXTRA_DIST += tests/data/frames
+
 unit_tests += tests/unit/test-arena
 tests_unit_test_arena_SOURCES = tests/unit/test-arena.c
 tests_unit_test_arena_LDADD = libkvtest.la libkvdaemon.la
