@@ -24,6 +24,14 @@ void ctl_print_json(struct ctl *ctl, json_t *value)
 	json_decref(value);
 }
 
+void ctl_print_rows(struct ctl *ctl, const char *title, json_t *rows)
+{
+	if (ctl->json)
+		ctl_print_json(ctl, json_pack("{s:o}", title, rows));
+	else
+		json_decref(rows);
+}
+
 static int exit_code(int status)
 {
 	switch (status) {
@@ -66,6 +74,19 @@ int ctl_ask(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply
 	return -1;
 }
 
+int ctl_ask_for(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply__ResultCase wanted,
+		Kv__Wire__Reply **reply, int *code)
+{
+	if (ctl_ask(ctl, request, reply, code))
+		return -1;
+	if ((*reply)->result_case == wanted)
+		return 0;
+	ctl_free_reply(*reply);
+	*reply = NULL;
+	*code = ctl_unexpected(ctl);
+	return -1;
+}
+
 int ctl_new_name(struct ctl *ctl, const char *word, Kv__Wire__Target *target)
 {
 	struct errbuf err;
@@ -95,4 +116,21 @@ int ctl_target(struct ctl *ctl, const char *word, Kv__Wire__Target *target)
 		return -1;
 	}
 	return ctl_new_name(ctl, word, target);
+}
+
+int ctl_pairs(struct ctl *ctl, const struct ctl_args *args, const char *made,
+	      Kv__Wire__Target *sources)
+{
+	Kv__Wire__Target name;
+
+	if (args->n_words % 2) {
+		ctl_usage(ctl, args->command, "%s has no name for its %s",
+			  args->words[args->n_words - 1], made);
+		return -1;
+	}
+	for (int i = 0; i < args->n_words / 2; i++)
+		if (ctl_target(ctl, args->words[2 * i], &sources[i]) ||
+		    ctl_new_name(ctl, args->words[2 * i + 1], &name))
+			return -1;
+	return 0;
 }

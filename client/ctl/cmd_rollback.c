@@ -1,7 +1,4 @@
 /* kvcachectl rollback: sequences go back to a shorter length, also under a writer at work. */
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "client/ctl/ctl.h"
 #include "proto/limits.h"
 
@@ -21,50 +18,29 @@ static void print_done(struct ctl *ctl, const struct ctl_args *args,
 			fprintf(ctl->out.stream, "%s: %s tokens now\n", args->words[i],
 				units_count(length).s);
 	}
-	if (ctl->json)
-		ctl_print_json(ctl, json_pack("{s:o}", "sequences", sequences));
-	else
-		json_decref(sequences);
-}
-
-static int ask(struct ctl *ctl, const struct ctl_args *args, Kv__Wire__Rollback *message)
-{
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
-	Kv__Wire__Reply *reply;
-	int code = CTL_OK;
-
-	request.command_case = KV__WIRE__REQUEST__COMMAND_ROLLBACK;
-	request.rollback = message;
-	if (ctl_ask(ctl, &request, &reply, &code))
-		return code;
-	if (reply->result_case == KV__WIRE__REPLY__RESULT_ROLLBACK)
-		print_done(ctl, args, reply->rollback);
-	else
-		code = ctl_unexpected(ctl);
-	ctl_free_reply(reply);
-	return code;
+	ctl_print_rows(ctl, "sequences", sequences);
 }
 
 int cmd_rollback(struct ctl *ctl, const struct ctl_args *args)
 {
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Rollback message = KV__WIRE__ROLLBACK__INIT;
+	Kv__Wire__RollbackOne ones[KV_TARGETS_MAX], *pointers[KV_TARGETS_MAX];
+	Kv__Wire__Target sources[KV_TARGETS_MAX];
 	size_t n = (size_t)args->n_words;
-	Kv__Wire__RollbackOne *ones = ctl_alloc(n, sizeof(*ones));
-	Kv__Wire__RollbackOne **pointers = ctl_alloc(n, sizeof(*pointers));
-	Kv__Wire__Target *sources = ctl_alloc(n, sizeof(*sources));
 	bool keep = ctl_option(args, "keep") != NULL;
+	Kv__Wire__Reply *reply;
 	uint64_t n_tokens;
-	int code = CTL_USAGE;
+	int code;
 
-	if (keep == (ctl_option(args, "remove") != NULL)) {
-		ctl_usage(ctl, args->command, "rollback needs one of --keep N and --remove N");
-		goto out;
-	}
+	if (keep == (ctl_option(args, "remove") != NULL))
+		return ctl_usage(ctl, args->command,
+				 "rollback needs one of --keep N and --remove N");
 	if (ctl_option_number(ctl, args, keep ? "keep" : "remove", 0, KV_TOKENS_MAX, 0, &n_tokens))
-		goto out;
+		return CTL_USAGE;
 	for (size_t i = 0; i < n; i++) {
 		if (ctl_target(ctl, args->words[i], &sources[i]))
-			goto out;
+			return CTL_USAGE;
 		kv__wire__rollback_one__init(&ones[i]);
 		ones[i].source = &sources[i];
 		ones[i].mode = keep ? MODE_KEEP : MODE_REMOVE;
@@ -73,10 +49,11 @@ int cmd_rollback(struct ctl *ctl, const struct ctl_args *args)
 	}
 	message.n_ones = n;
 	message.ones = pointers;
-	code = ask(ctl, args, &message);
-out:
-	free(sources);
-	free(pointers);
-	free(ones);
-	return code;
+	request.command_case = KV__WIRE__REQUEST__COMMAND_ROLLBACK;
+	request.rollback = &message;
+	if (ctl_ask_for(ctl, &request, KV__WIRE__REPLY__RESULT_ROLLBACK, &reply, &code))
+		return code;
+	print_done(ctl, args, reply->rollback);
+	ctl_free_reply(reply);
+	return CTL_OK;
 }

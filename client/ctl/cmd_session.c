@@ -78,13 +78,8 @@ int cmd_session_ls(struct ctl *ctl, const struct ctl_args *args)
 
 		request.command_case = KV__WIRE__REQUEST__COMMAND_SESSION_LIST;
 		request.session_list = &message;
-		if (ctl_ask(ctl, &request, &reply, &code))
+		if (ctl_ask_for(ctl, &request, KV__WIRE__REPLY__RESULT_SESSIONS, &reply, &code))
 			break;
-		if (reply->result_case != KV__WIRE__REPLY__RESULT_SESSIONS) {
-			ctl_free_reply(reply);
-			code = ctl_unexpected(ctl);
-			break;
-		}
 		for (size_t i = 0; i < reply->sessions->n_sessions; i++) {
 			const Kv__Wire__SessionInfo *s = reply->sessions->sessions[i];
 

@@ -141,19 +141,17 @@ int cmd_status(struct ctl *ctl, const struct ctl_args *args)
 	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Reply *reply;
-	int code = CTL_OK;
+	int code;
 
 	(void)args;
 	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
 	request.status = &message;
-	if (ctl_ask(ctl, &request, &reply, &code))
+	if (ctl_ask_for(ctl, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT, &reply, &code))
 		return code;
-	if (reply->result_case != KV__WIRE__REPLY__RESULT_STATUS_RESULT)
-		code = ctl_unexpected(ctl);
-	else if (ctl->json)
+	if (ctl->json)
 		ctl_print_json(ctl, status_json(reply->status_result));
 	else
 		print_text(ctl, reply->status_result);
 	ctl_free_reply(reply);
-	return code;
+	return CTL_OK;
 }

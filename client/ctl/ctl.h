@@ -119,6 +119,10 @@ void ctl_help_command(struct ctl *ctl, const struct ctl_command *command);
 int ctl_ask(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply, int *code);
 void ctl_free_reply(Kv__Wire__Reply *reply);
 
+/* The same; a reply that holds anything but the wanted result is an error too. */
+int ctl_ask_for(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply__ResultCase wanted,
+		Kv__Wire__Reply **reply, int *code);
+
 /* Prints an error (as JSON too, with --json) and returns the exit code that belongs to it. */
 int ctl_fail(struct ctl *ctl, const struct errbuf *err);
 
@@ -128,11 +132,19 @@ int ctl_unexpected(struct ctl *ctl);
 /* Prints a JSON value with a newline and gives it up. */
 void ctl_print_json(struct ctl *ctl, json_t *value);
 
+/* Gives up rows; with --json they are printed first, as the only field of an object. */
+void ctl_print_rows(struct ctl *ctl, const char *title, json_t *rows);
+
 /* "@12" is the object with number 12, everything else a name. -1 with a message: not a name. */
 int ctl_target(struct ctl *ctl, const char *word, Kv__Wire__Target *target);
 
 /* The same for a name that is to be given: a number is refused. */
 int ctl_new_name(struct ctl *ctl, const char *word, Kv__Wire__Target *target);
+
+/* The words as pairs of an object and a name for what is `made` from it; fills one source a pair
+ * (the parser has seen to it that they are at most KV_TARGETS_MAX). -1 with a message. */
+int ctl_pairs(struct ctl *ctl, const struct ctl_args *args, const char *made,
+	      Kv__Wire__Target *sources);
 
 /* ---- library.c ---------------------------------------------------------------------------- */
 

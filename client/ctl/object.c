@@ -45,13 +45,9 @@ int object_list_get(struct ctl *ctl, const char *prefix, struct object_list *lis
 
 		request.command_case = KV__WIRE__REQUEST__COMMAND_LIST;
 		request.list = &message;
-		if (ctl_ask(ctl, &request, &reply, code)) {
+		if (ctl_ask_for(ctl, &request, KV__WIRE__REPLY__RESULT_OBJECTS, &reply, code)) {
 			object_list_fini(list);
 			return -1;
-		}
-		if (reply->result_case != KV__WIRE__REPLY__RESULT_OBJECTS) {
-			ctl_free_reply(reply);
-			break;
 		}
 		list_add(list, reply);
 		after = message.after_id;
