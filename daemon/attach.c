@@ -19,6 +19,7 @@
 #define ACCEPT_BATCH 16
 #define MESSAGE_BATCH 8
 #define ACCEPT_PAUSE_MS 100
+#define ACCEPT_LOG_MS 60000
 
 struct peer {
 	struct attach_conn conn;
@@ -41,6 +42,7 @@ struct attach {
 	int listen_fd;
 	struct loop_io io;
 	struct loop_timer pause; /* after a refused accept */
+	uint64_t pause_logged_ns; /* 0: never */
 	struct loop_task reaper;
 	struct peer *peers;
 	struct peer *dying;
@@ -350,7 +352,15 @@ static void on_pause_over(void *arg)
 /* Out of descriptors or memory: connections wait in the backlog instead of turning the loop. */
 static void pause_accepting(struct attach *attach, int errno_value)
 {
-	log_warn("attach", "cannot accept connections now: %s", strerror(errno_value));
+	uint64_t now_ns = loop_now_ns(attach->loop);
+
+	if (attach->pause_logged_ns == 0 ||
+	    now_ns - attach->pause_logged_ns > ACCEPT_LOG_MS * LOOP_NS_PER_MS) {
+		attach->pause_logged_ns = now_ns;
+		log_warn("attach", "cannot accept connections now: %s; raise LimitNOFILE or end "
+			 "sessions",
+			 strerror(errno_value));
+	}
 	loop_io_change(attach->loop, &attach->io, 0);
 	loop_timer_in(attach->loop, &attach->pause, ACCEPT_PAUSE_MS * LOOP_NS_PER_MS);
 }

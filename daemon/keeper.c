@@ -18,6 +18,7 @@
 #include "daemon/notify.h"
 #include "daemon/packet.h"
 #include "daemon/runtime_dir.h"
+#include "proto/shm.h"
 
 #define PAIR_BYTES (4 * 1024 * 1024)
 #define FRONT_DELAY_MS 50   /* before a front that follows one which died at once */
@@ -477,15 +478,34 @@ static int watch_signals(struct keeper *keeper, struct errbuf *err)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-/* Descriptors of arenas, segments and sessions: as many as we may have. */
-static void raise_limits(void)
+static rlim_t raise_limit(int which)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		return;
+	if (getrlimit(which, &limit) != 0)
+		return RLIM_INFINITY;
 	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
+	setrlimit(which, &limit);
+	return limit.rlim_max;
+}
+
+/*
+ * Descriptors of arenas, segments and sessions: as many as we may have. Shared memory counts as
+ * files: one above the limit would be the end of the core (SIGXFSZ).
+ */
+static int raise_limits(const struct settings *settings, struct errbuf *err)
+{
+	const uint64_t largest_bytes =
+		2 * (settings->pool_bytes > KV_SHM_BYTES ? settings->pool_bytes : KV_SHM_BYTES);
+	rlim_t file_bytes = raise_limit(RLIMIT_FSIZE);
+
+	raise_limit(RLIMIT_NOFILE);
+	if (file_bytes >= largest_bytes)
+		return 0;
+	return errbuf_set(err, KV_EPOOL,
+			  "RLIMIT_FSIZE allows files of %llu bytes, shared memory may need %llu: "
+			  "raise it (LimitFSIZE in the unit, ulimit -f)",
+			  (unsigned long long)file_bytes, (unsigned long long)largest_bytes);
 }
 
 /* A pool that comes back from the descriptor store is part of what is used already. */
@@ -523,7 +543,8 @@ static int set_up(struct keeper *keeper, struct errbuf *err)
 	const struct settings *settings = keeper->options->settings;
 	int rc;
 
-	raise_limits();
+	if (raise_limits(settings, err) != 0)
+		return -1;
 	if (runtime_dir_take(&keeper->dir, settings, err) != 0)
 		return -1;
 	take_stored(keeper);

@@ -52,7 +52,7 @@ int pool_check(const struct pool *pool, const struct pool_user *user, uint64_t n
 	if (n_bytes > left && pool->user_bytes_max)
 		return errbuf_set(err, KV_EQUOTA,
 				  "%llu more bytes: user %u has %llu of its quota of %llu in use; "
-				  "free sequences or raise user_bytes",
+				  "free sequences or raise bytes_per_user",
 				  (unsigned long long)n_bytes, user->uid,
 				  (unsigned long long)user->used_bytes, (unsigned long long)limit);
 	if (n_bytes > pool->class_bytes[BLOCK_FREE])

@@ -51,6 +51,10 @@ integration_tests += tests/integration/test-faults-daemon
 tests_integration_test_faults_daemon_SOURCES = tests/integration/test-faults-daemon.c
 tests_integration_test_faults_daemon_LDADD = libkvtestclient.la
 
+integration_tests += tests/integration/test-faults-memory
+tests_integration_test_faults_memory_SOURCES = tests/integration/test-faults-memory.c
+tests_integration_test_faults_memory_LDADD = libkvtestclient.la
+
 integration_tests += tests/integration/test-cases
 tests_integration_test_cases_SOURCES = tests/integration/test-cases.c
 tests_integration_test_cases_LDADD = libkvtestclient.la

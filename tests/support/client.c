@@ -113,7 +113,7 @@ static size_t side_bytes(const kvc_seq *seq, uint32_t layer, uint32_t side)
 kvc_seq *kt_seq_new(const struct kt_client *client, const char *name)
 {
 	const struct kvc_seq_options options = {
-		.size = sizeof(options), .name = name, .max_tokens = 1u << 17};
+		.size = sizeof(options), .name = name, .max_tokens = 1u << 20};
 	kvc_seq *seq = kvc_seq_new(client->writer, client->layout, &options);
 
 	kt_ok(seq ? 0 : -1);

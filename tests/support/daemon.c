@@ -74,6 +74,12 @@ static void run_program(const char *dir, const char *const *arguments, int ready
 
 struct kt_daemon *kt_daemon_spawn(const char *dir, const char *const *arguments)
 {
+	return kt_daemon_spawn_prepared(dir, arguments, NULL, NULL);
+}
+
+struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *arguments,
+					   void (*prepare)(void *arg), void *arg)
+{
 	struct kt_daemon *daemon = calloc(1, sizeof(*daemon));
 	const pid_t parent = getpid();
 	int pipe_fds[2];
@@ -86,6 +92,8 @@ struct kt_daemon *kt_daemon_spawn(const char *dir, const char *const *arguments)
 	daemon->pid = fork();
 	if (daemon->pid < 0)
 		abort();
+	if (daemon->pid == 0 && prepare)
+		prepare(arg);
 	if (daemon->pid == 0)
 		run_program(daemon->dir, arguments, pipe_fds[1], parent);
 	close(pipe_fds[1]);

@@ -34,6 +34,11 @@ struct kt_daemon *kt_daemon_start(const char *const *arguments);
 struct kt_daemon *kt_daemon_spawn(const char *dir, const char *const *arguments);
 bool kt_daemon_wait_ready(struct kt_daemon *daemon);
 
+/* The same, and prepare(arg) is called in the new process before it becomes the daemon: limits,
+ * credentials, filters, descriptors 1 and 2. */
+struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *arguments,
+					   void (*prepare)(void *arg), void *arg);
+
 /* Its runtime directory; valid until kt_daemon_stop(). */
 const char *kt_daemon_dir(const struct kt_daemon *daemon);
 
