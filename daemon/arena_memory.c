@@ -64,7 +64,7 @@ static void advise_huge(struct arena *arena, struct arena_memory *memory)
  * however the blocks are scattered. */
 static void lock(struct arena *arena, struct arena_memory *memory)
 {
-	struct rlimit limit = { 0 };
+	struct rlimit limit = {0};
 
 	if (!memory->want_mlock) {
 		snprintf(memory->mlock_text, sizeof(memory->mlock_text), "no");
@@ -135,8 +135,7 @@ static int make_books(struct arena *arena, struct errbuf *err)
 	arena->dirty = calloc(words, sizeof(uint64_t));
 	arena->warm = calloc(words, sizeof(uint64_t));
 	arena->pins = calloc(arena->n_blocks, sizeof(arena->pins[0]));
-	if (!arena->used || !arena->granted || !arena->dirty || !arena->warm ||
-	    !arena->pins)
+	if (!arena->used || !arena->granted || !arena->dirty || !arena->warm || !arena->pins)
 		return errbuf_set(err, KV_ENOMEM, "no memory for the books of %u blocks",
 				  arena->n_blocks);
 	return 0;
@@ -244,10 +243,11 @@ static int populate(const struct arena *arena, uint64_t off, uint64_t n, struct 
 		return 0;
 	if (fallocate(arena->fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) == 0)
 		return 0;
-	return errbuf_errno(err, KV_EPOOL, errno,
-			    "the machine has no memory for %llu more bytes of the pool; free memory "
-			    "or make the pool smaller",
-			    (unsigned long long)(to - from));
+	return errbuf_errno(
+		err, KV_EPOOL, errno,
+		"the machine has no memory for %llu more bytes of the pool; free memory "
+		"or make the pool smaller",
+		(unsigned long long)(to - from));
 }
 
 int arena_prefault_step(struct arena_prefault *p, uint64_t max_bytes, struct errbuf *err)
@@ -258,7 +258,8 @@ int arena_prefault_step(struct arena_prefault *p, uint64_t max_bytes, struct err
 	uint64_t left = max_bytes;
 
 	while (left && p->done_blocks < p->n_blocks) {
-		uint32_t piece = arena->layout->regions[group->first_region + p->region].piece_bytes;
+		uint32_t piece =
+			arena->layout->regions[group->first_region + p->region].piece_bytes;
 		uint64_t n_blocks = p->n_blocks - p->done_blocks;
 		uint64_t n_bytes, step;
 

@@ -79,8 +79,10 @@ bool arenas_scrub(struct core *core, uint64_t max_bytes)
 		if (arena->n_dirty == 0 || arena->writer == ARENA_ENDED)
 			arenas_touch(core, arena);
 		else
-			log_warn("arena", "cannot punch holes in arena %llu: its blocks stay in "
-				 "quarantine", (unsigned long long)arena->id);
+			log_warn("arena",
+				 "cannot punch holes in arena %llu: its blocks stay in "
+				 "quarantine",
+				 (unsigned long long)arena->id);
 	}
 	return core->dirty != NULL;
 }
@@ -112,10 +114,10 @@ static struct arena *make(struct session *session, const struct grant_need *need
 {
 	struct core *core = session->core;
 	uint64_t most = core->env->settings->arena_bytes;
-	struct arena_spec spec = { .session_id = session->id,
-				   .layout_id = need->layout->id,
-				   .layout = need->layout->layout,
-				   .group = need->group };
+	struct arena_spec spec = {.session_id = session->id,
+				  .layout_id = need->layout->id,
+				  .layout = need->layout->layout,
+				  .group = need->group};
 	struct arena *arena;
 	int rc;
 
@@ -147,7 +149,8 @@ static struct arena *make(struct session *session, const struct grant_need *need
 	}
 	if (core->memory.want_mlock && !core->memory.got_mlock && !core->memory.warned_mlock) {
 		core->memory.warned_mlock = true;
-		log_warn("arena", "mlock = %s: memory of the pool can be swapped; raise LimitMEMLOCK",
+		log_warn("arena",
+			 "mlock = %s: memory of the pool can be swapped; raise LimitMEMLOCK",
 			 core->memory.mlock_text);
 	}
 	return arena;
@@ -167,7 +170,7 @@ int arenas_load(struct core *core, const struct arena_spec *spec, uint32_t uid, 
 		return -1;
 	if (idlist_add(&core->arenas, arena->id, arena))
 		state_die("no memory for the list of arenas");
-	arena->writer = !session                         ? ARENA_GONE :
+	arena->writer = !session                        ? ARENA_GONE :
 			session->phase == SESSION_ENDED ? ARENA_ENDED :
 							  ARENA_WRITTEN;
 	if (session) {
@@ -191,8 +194,8 @@ static int take(struct grant_list *list, struct arena *arena, uint32_t first, ui
 		return errbuf_set(err, KV_ELIMIT,
 				  "free memory is in more than %u pieces; ask for less at a time",
 				  KV_RUNS_MAX);
-	list->grants[list->n++] = (struct grant){ arena, first, n_blocks,
-						  arena_is_warm(arena, first, n_blocks) };
+	list->grants[list->n++] = (struct grant){arena, first, n_blocks,
+						 arena_is_warm(arena, first, n_blocks)};
 	arena_grant(arena, first, n_blocks);
 	return 0;
 }

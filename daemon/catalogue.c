@@ -29,7 +29,8 @@ static uint64_t padded(uint64_t n_bytes)
 
 static uint64_t checksum_of(const struct cat_record *record)
 {
-	return XXH64(&record->magic, sizeof(*record) - sizeof(record->checksum) + record->n_bytes, 0);
+	return XXH64(&record->magic, sizeof(*record) - sizeof(record->checksum) + record->n_bytes,
+		     0);
 }
 
 static int map(struct catalogue *catalogue, struct errbuf *err)
@@ -116,7 +117,8 @@ static int check_head(struct catalogue *catalogue, struct errbuf *err)
 		return errbuf_set(err, KV_EVERSION, "catalogue has version %u, this is %u",
 				  head->version, CAT_VERSION);
 	if (end < CAT_HEAD_BYTES || end > CATALOGUE_BYTES_MAX || end % 8)
-		return damaged(err, offsetof(struct cat_head, end_off), "end offset makes no sense");
+		return damaged(err, offsetof(struct cat_head, end_off),
+			       "end offset makes no sense");
 	catalogue->end_off = catalogue->write_off = catalogue->rewritten_end_off = end;
 	return 0;
 }

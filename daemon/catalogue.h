@@ -25,9 +25,9 @@
 struct catalogue {
 	int fd;
 	char *base;
-	uint64_t end_off;      /* committed */
-	uint64_t write_off;    /* end of the open batch */
-	uint64_t ready_off;    /* memory is there up to here */
+	uint64_t end_off;           /* committed */
+	uint64_t write_off;         /* end of the open batch */
+	uint64_t ready_off;         /* memory is there up to here */
 	uint64_t rewritten_end_off; /* end_off when it was last written anew */
 	bool spoiled;
 };
@@ -43,8 +43,8 @@ int catalogue_adopt(struct catalogue *catalogue, int fd, struct errbuf *err);
 void catalogue_fini(struct catalogue *catalogue);
 
 /* Calls each() for every committed record in order; stops at its first -1, which it returns. */
-typedef int catalogue_each_fn(void *arg, enum cat_type type, const void *payload,
-			      uint32_t n_bytes, struct errbuf *err);
+typedef int catalogue_each_fn(void *arg, enum cat_type type, const void *payload, uint32_t n_bytes,
+			      struct errbuf *err);
 int catalogue_each(const struct catalogue *catalogue, catalogue_each_fn *each, void *arg,
 		   struct errbuf *err);
 

@@ -74,7 +74,7 @@ enum cat_type {
 
 /* CAT_COUNTERS: ids that were given out are not given out again. */
 struct cat_counters {
-	uint64_t next_id;      /* sessions, layouts, arenas, objects, states: one counter */
+	uint64_t next_id;        /* sessions, layouts, arenas, objects, states: one counter */
 	uint64_t n_copied_bytes; /* by sessions that have ended */
 };
 static_assert(sizeof(struct cat_counters) == 16, "counters");

@@ -35,7 +35,7 @@ struct command_entry {
 	enum cmd_step (*run)(struct command *cmd);
 	void (*after)(struct command *cmd); /* NULL: nothing */
 	void (*drop)(struct command *cmd);  /* frees work; NULL: nothing to free */
-	bool changes; /* its result is logged */
+	bool changes;                       /* its result is logged */
 };
 
 struct command {
@@ -49,8 +49,8 @@ struct command {
 	struct errbuf err; /* of a failure; while waiting: what to say at the deadline */
 	uint64_t began_ns, deadline_ns;
 	enum cmd_wake wake;
-	bool is_pending; /* in core->pending */
-	void *work;      /* the handler's own */
+	bool is_pending;      /* in core->pending */
+	void *work;           /* the handler's own */
 	uint64_t end_session; /* to be ended when the reply is out; 0: none */
 	struct held held[KV_TARGETS_MAX];
 	uint32_t n_held;

@@ -34,7 +34,7 @@ char *reply_string(const char *text)
 
 ProtobufCBinaryData reply_bytes(const void *bytes, size_t n)
 {
-	ProtobufCBinaryData data = { .len = n };
+	ProtobufCBinaryData data = {.len = n};
 
 	data.data = n ? state_copy(bytes, n) : NULL;
 	return data;
@@ -73,8 +73,8 @@ int cmd_check_count(struct command *cmd, size_t n, const char *what)
 {
 	if (n >= 1 && n <= KV_TARGETS_MAX)
 		return 0;
-	return errbuf_set(&cmd->err, KV_ELIMIT, "a command has %zu %s; 1 to %u are allowed", n, what,
-			  KV_TARGETS_MAX);
+	return errbuf_set(&cmd->err, KV_ELIMIT, "a command has %zu %s; 1 to %u are allowed", n,
+			  what, KV_TARGETS_MAX);
 }
 
 static int by_place(struct command *cmd, uint32_t index, struct target *target)
@@ -100,10 +100,9 @@ int cmd_target(struct command *cmd, const Kv__Wire__Target *wire, struct target 
 {
 	uint32_t uid = cmd->session->uid;
 
-	*target = (struct target){ 0 };
+	*target = (struct target){0};
 	switch (wire ? wire->which_case : KV__WIRE__TARGET__WHICH__NOT_SET) {
-	case KV__WIRE__TARGET__WHICH_PLACE:
-		return by_place(cmd, wire->place, target);
+	case KV__WIRE__TARGET__WHICH_PLACE: return by_place(cmd, wire->place, target);
 	case KV__WIRE__TARGET__WHICH_NAME:
 		if (strlen(wire->name) <= KV_NAME_BYTES_MAX)
 			target->object = names_find(cmd->core, uid, wire->name);
@@ -115,10 +114,12 @@ int cmd_target(struct command *cmd, const Kv__Wire__Target *wire, struct target 
 		target->object = object_find(cmd->core, uid, wire->id);
 		if (target->object)
 			return found(target);
-		return errbuf_set(&cmd->err, KV_ENOTFOUND, "no sequence or snapshot has number %llu",
+		return errbuf_set(&cmd->err, KV_ENOTFOUND,
+				  "no sequence or snapshot has number %llu",
 				  (unsigned long long)wire->id);
 	default:
-		return errbuf_set(&cmd->err, KV_EINVAL, "a target has neither name, number nor place");
+		return errbuf_set(&cmd->err, KV_EINVAL,
+				  "a target has neither name, number nor place");
 	}
 }
 

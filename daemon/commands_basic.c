@@ -16,7 +16,7 @@ static enum cmd_step run_noop(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_noop = { .run = run_noop };
+const struct command_entry cmd_noop = {.run = run_noop};
 
 /* ---- layouts ------------------------------------------------------------------------------ */
 
@@ -121,7 +121,7 @@ static enum cmd_step run_layout_register(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_layout_register = { .run = run_layout_register, .changes = true };
+const struct command_entry cmd_layout_register = {.run = run_layout_register, .changes = true};
 
 static enum cmd_step run_layout_get(struct command *cmd)
 {
@@ -133,7 +133,8 @@ static enum cmd_step run_layout_get(struct command *cmd)
 		if (!entry)
 			return CMD_FAIL;
 	} else {
-		entry = get->hash.len == KV_HASH_BYTES ? find_hash(cmd->core, get->hash.data) : NULL;
+		entry = get->hash.len == KV_HASH_BYTES ? find_hash(cmd->core, get->hash.data) :
+							 NULL;
 		if (!entry || !is_registered(entry, cmd->session->uid))
 			return cmd_fail(cmd, KV_ENOTFOUND, "no layout of that hash is registered");
 	}
@@ -141,7 +142,7 @@ static enum cmd_step run_layout_get(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_layout_get = { .run = run_layout_get };
+const struct command_entry cmd_layout_get = {.run = run_layout_get};
 
 /* ---- writers ------------------------------------------------------------------------------ */
 
@@ -156,7 +157,7 @@ static enum cmd_step run_writer_new(struct command *cmd)
 	if (w == KV_WRITERS_MAX)
 		return cmd_fail(cmd, KV_ELIMIT, "the session has %u writers, the limit; free one",
 				KV_WRITERS_MAX);
-	session->writers[w] = (struct writer){ .in_use = true };
+	session->writers[w] = (struct writer){.in_use = true};
 	segment_writer_init(&session->segment, w);
 	atomic_store_explicit(&segment_writer(&session->segment, w)->n_reserved_bytes, 0,
 			      memory_order_relaxed);
@@ -169,7 +170,7 @@ static enum cmd_step run_writer_new(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_writer_new = { .run = run_writer_new, .changes = true };
+const struct command_entry cmd_writer_new = {.run = run_writer_new, .changes = true};
 
 static enum cmd_step run_writer_free(struct command *cmd)
 {
@@ -179,8 +180,8 @@ static enum cmd_step run_writer_free(struct command *cmd)
 	if (session_check_writer(session, w, &cmd->err))
 		return CMD_FAIL;
 	if (session->writers[w].n_places)
-		return cmd_fail(cmd, KV_EBUSY, "writer %u has %u places; free its sequences first", w,
-				session->writers[w].n_places);
+		return cmd_fail(cmd, KV_EBUSY, "writer %u has %u places; free its sequences first",
+				w, session->writers[w].n_places);
 	session->writers[w].in_use = false;
 	atomic_store_explicit(&segment_writer(&session->segment, w)->in_use, 0,
 			      memory_order_release);
@@ -188,7 +189,7 @@ static enum cmd_step run_writer_free(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_writer_free = { .run = run_writer_free, .changes = true };
+const struct command_entry cmd_writer_free = {.run = run_writer_free, .changes = true};
 
 /* ---- waiting ------------------------------------------------------------------------------ */
 
@@ -206,4 +207,4 @@ static enum cmd_step run_wait(struct command *cmd)
 	return CMD_WAIT;
 }
 
-const struct command_entry cmd_wait = { .run = run_wait };
+const struct command_entry cmd_wait = {.run = run_wait};

@@ -61,13 +61,13 @@ static int grant(struct command *cmd, const struct layout_entry *layout,
 {
 	for (size_t i = 0; i < reserve->n_needs; i++) {
 		const Kv__Wire__Need *wire = reserve->needs[i];
-		struct grant_need need = { .layout = layout,
-					   .group = wire->group,
-					   .n_blocks = wire->n_blocks,
-					   .after_arena = session_arena(cmd->session,
-									wire->after_arena),
-					   .after_block = wire->after_block,
-					   .contiguous = wire->contiguous };
+		struct grant_need need = {.layout = layout,
+					  .group = wire->group,
+					  .n_blocks = wire->n_blocks,
+					  .after_arena = session_arena(cmd->session,
+								       wire->after_arena),
+					  .after_block = wire->after_block,
+					  .contiguous = wire->contiguous};
 		uint32_t before = work->list.n;
 
 		if (need.after_arena && need.after_arena->session_id != cmd->session->id)
@@ -99,9 +99,9 @@ static enum cmd_step prefault(struct command *cmd, struct reserve_work *work)
 		if (left == 0)
 			return CMD_WAIT;
 		if (!work->prefault.arena)
-			work->prefault = (struct arena_prefault){ .arena = grant->arena,
-								  .first = grant->first,
-								  .n_blocks = grant->n_blocks };
+			work->prefault = (struct arena_prefault){.arena = grant->arena,
+								 .first = grant->first,
+								 .n_blocks = grant->n_blocks};
 		rc = arena_prefault_step(&work->prefault, left, &cmd->err);
 		if (rc < 0)
 			return CMD_FAIL;
@@ -194,9 +194,10 @@ static enum cmd_step run_reserve(struct command *cmd)
 	}
 	if (step == CMD_WAIT) {
 		cmd->wake = WAKE_ROUND;
-		errbuf_set(&cmd->err, KV_ETIMEOUT,
-			   "the memory could not be put in place within the deadline; reserve less at "
-			   "a time or allow more time");
+		errbuf_set(
+			&cmd->err, KV_ETIMEOUT,
+			"the memory could not be put in place within the deadline; reserve less at "
+			"a time or allow more time");
 		return CMD_WAIT;
 	}
 	work->tentative = false;
@@ -206,9 +207,8 @@ static enum cmd_step run_reserve(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_reserve = { .run = run_reserve,
-					   .drop = drop_reserve,
-					   .changes = true };
+const struct command_entry cmd_reserve = {
+	.run = run_reserve, .drop = drop_reserve, .changes = true};
 
 /* ---- release ------------------------------------------------------------------------------ */
 
@@ -244,7 +244,8 @@ static struct arena *check_run(struct command *cmd, const Kv__Wire__Release *rel
 			 (uint64_t)run->first_block + run->n_blocks)) {
 		errbuf_set(&cmd->err, KV_EINVAL,
 			   "run %zu: blocks %u to %llu of arena %u are not all granted to this "
-			   "session", i, run->first_block,
+			   "session",
+			   i, run->first_block,
 			   (unsigned long long)run->first_block + run->n_blocks - 1, run->arena);
 		return NULL;
 	}
@@ -289,4 +290,4 @@ static enum cmd_step run_release(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_release = { .run = run_release, .changes = true };
+const struct command_entry cmd_release = {.run = run_release, .changes = true};

@@ -132,7 +132,7 @@ static bool page_add(struct page *page, Kv__Wire__Object *wire)
 
 static struct page page_begin(struct command *cmd)
 {
-	struct page page = { reply_alloc(1, sizeof(*page.result)), 0 };
+	struct page page = {reply_alloc(1, sizeof(*page.result)), 0};
 
 	kv__wire__objects_result__init(page.result);
 	page.result->objects = reply_alloc(KV_PAGE_OBJECTS_MAX, sizeof(page.result->objects[0]));
@@ -190,7 +190,7 @@ static enum cmd_step run_list(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_list = { .run = run_list };
+const struct command_entry cmd_list = {.run = run_list};
 
 static enum cmd_step run_show(struct command *cmd)
 {
@@ -210,7 +210,7 @@ static enum cmd_step run_show(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_show = { .run = run_show };
+const struct command_entry cmd_show = {.run = run_show};
 
 /* ---- sessions ----------------------------------------------------------------------------- */
 
@@ -287,7 +287,7 @@ static enum cmd_step run_session_list(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_session_list = { .run = run_session_list };
+const struct command_entry cmd_session_list = {.run = run_session_list};
 
 static enum cmd_step run_session_end(struct command *cmd)
 {
@@ -301,7 +301,7 @@ static enum cmd_step run_session_end(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_session_end = { .run = run_session_end };
+const struct command_entry cmd_session_end = {.run = run_session_end};
 
 /* ---- gauges ------------------------------------------------------------------------------- */
 
@@ -375,4 +375,4 @@ static enum cmd_step run_status(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_status = { .run = run_status };
+const struct command_entry cmd_status = {.run = run_status};

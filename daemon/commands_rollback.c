@@ -53,8 +53,8 @@ static int wanted_length(struct command *cmd, const struct source *source,
 		return errbuf_set(&cmd->err, KV_EINVAL, "rollback mode is %u; 1 keeps, 2 removes",
 				  one->mode);
 	if (one->n_tokens > now)
-		return errbuf_set(&cmd->err, KV_ERANGE, "%s has %llu tokens; %llu cannot be %s", text,
-				  (unsigned long long)now, (unsigned long long)one->n_tokens,
+		return errbuf_set(&cmd->err, KV_ERANGE, "%s has %llu tokens; %llu cannot be %s",
+				  text, (unsigned long long)now, (unsigned long long)one->n_tokens,
 				  one->mode == MODE_KEEP ? "kept" : "removed");
 	*length = one->mode == MODE_KEEP ? one->n_tokens : now - one->n_tokens;
 	return 0;
@@ -87,10 +87,10 @@ static void decide_live(struct command *cmd, struct source *source, uint64_t len
 	struct session *session = source->target.session;
 	struct place *place = source->target.place;
 
-	decided->ones[decided->n++] = (struct cat_decided_one){ .session = session->id,
-								.place = place->seg.index,
-								.update = source->update,
-								.length_tokens = length };
+	decided->ones[decided->n++] = (struct cat_decided_one){.session = session->id,
+							       .place = place->seg.index,
+							       .update = source->update,
+							       .length_tokens = length};
 	work->ones[work->n].session = session;
 	work->ones[work->n].place = place;
 	work->ones[work->n].seg = source->seg;
@@ -180,7 +180,5 @@ static void drop_rollback(struct command *cmd)
 		free(work->ones[i].seg);
 }
 
-const struct command_entry cmd_rollback = { .run = run_rollback,
-					    .after = after_rollback,
-					    .drop = drop_rollback,
-					    .changes = true };
+const struct command_entry cmd_rollback = {
+	.run = run_rollback, .after = after_rollback, .drop = drop_rollback, .changes = true};

@@ -42,7 +42,7 @@ static enum cmd_step run_seq_new(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_seq_new = { .run = run_seq_new, .changes = true };
+const struct command_entry cmd_seq_new = {.run = run_seq_new, .changes = true};
 
 /* ---- drop --------------------------------------------------------------------------------- */
 
@@ -90,11 +90,12 @@ static int read_parked(struct command *cmd, const Kv__Wire__SeqDrop *drop, struc
 	work->n = drop->n_places;
 	for (size_t i = 0; rc == 0 && i < drop->n_places; i++) {
 		struct place *place = cmd->session->places[drop->places[i]];
-		uint64_t update =
-			hold_update(segment_writer(&cmd->session->segment, place->seg.writer));
+		uint64_t update = hold_update(
+			segment_writer(&cmd->session->segment, place->seg.writer));
 
 		if (is_parked(drop, place))
-			rc = live_read(cmd->session, place, update, seg, &work->states[i], &cmd->err);
+			rc = live_read(cmd->session, place, update, seg, &work->states[i],
+				       &cmd->err);
 	}
 	free(seg);
 	return rc;
@@ -103,7 +104,7 @@ static int read_parked(struct command *cmd, const Kv__Wire__SeqDrop *drop, struc
 static enum cmd_step run_seq_drop(struct command *cmd)
 {
 	const Kv__Wire__SeqDrop *drop = cmd->request->seq_drop;
-	struct drop_work work = { .n = 0 };
+	struct drop_work work = {.n = 0};
 	enum cmd_step step;
 
 	if (cmd_check_count(cmd, drop->n_places, "places") || check_places(cmd, drop))
@@ -126,7 +127,7 @@ static enum cmd_step run_seq_drop(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_seq_drop = { .run = run_seq_drop, .changes = true };
+const struct command_entry cmd_seq_drop = {.run = run_seq_drop, .changes = true};
 
 /* ---- name --------------------------------------------------------------------------------- */
 
@@ -139,9 +140,10 @@ static enum cmd_step run_seq_name(struct command *cmd)
 	if (!place)
 		return CMD_FAIL;
 	if (place->kind != PLACE_SEQUENCE)
-		return cmd_fail(cmd, KV_EUNSUPPORTED,
-				"place %u holds no sequence that can have a name; snapshot or fork it",
-				name->place);
+		return cmd_fail(
+			cmd, KV_EUNSUPPORTED,
+			"place %u holds no sequence that can have a name; snapshot or fork it",
+			name->place);
 	if (place->object->name && strcmp(place->object->name, name->name) == 0)
 		return CMD_DONE;
 	if (names_check(cmd->core, cmd->session->uid, name->name, false, &old, &cmd->err))
@@ -153,7 +155,7 @@ static enum cmd_step run_seq_name(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_seq_name = { .run = run_seq_name, .changes = true };
+const struct command_entry cmd_seq_name = {.run = run_seq_name, .changes = true};
 
 /* ---- spare places ------------------------------------------------------------------------- */
 
@@ -189,4 +191,4 @@ static enum cmd_step run_places_reserve(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_places_reserve = { .run = run_places_reserve, .changes = true };
+const struct command_entry cmd_places_reserve = {.run = run_places_reserve, .changes = true};

@@ -26,7 +26,8 @@ static int check_snapshot_names(struct command *cmd, const Kv__Wire__Snapshot *s
 		for (size_t k = 0; one->name[0] && k < i; k++)
 			if (strcmp(snapshot->ones[k]->name, one->name) == 0)
 				return errbuf_set(&cmd->err, KV_EEXIST,
-						  "name %s is there twice in one command", one->name);
+						  "name %s is there twice in one command",
+						  one->name);
 	}
 	return 0;
 }
@@ -36,8 +37,8 @@ static struct object *make_snapshot(struct command *cmd, const struct source *so
 {
 	struct core *core = cmd->core;
 	struct object *old = name[0] ? names_find(core, cmd->session->uid, name) : NULL;
-	struct object *object =
-		object_new(core, OBJECT_SNAPSHOT, cmd->session->uid, source->state->layout, true);
+	struct object *object = object_new(core, OBJECT_SNAPSHOT, cmd->session->uid,
+					   source->state->layout, true);
 
 	object->state = state_ref(source->state);
 	object->parent_id = source->origin_id;
@@ -110,7 +111,7 @@ out:
 	return step;
 }
 
-const struct command_entry cmd_snapshot = { .run = run_snapshot, .changes = true };
+const struct command_entry cmd_snapshot = {.run = run_snapshot, .changes = true};
 
 /* ---- places that share a state's blocks ---------------------------------------------------- */
 
@@ -227,8 +228,8 @@ static int check_fork_one(struct command *cmd, const Kv__Wire__Fork *fork, size_
 		return -1;
 	for (size_t k = 0; one->name[0] && k < i; k++)
 		if (strcmp(fork->ones[k]->name, one->name) == 0)
-			return errbuf_set(&cmd->err, KV_EEXIST, "name %s is there twice in one command",
-					  one->name);
+			return errbuf_set(&cmd->err, KV_EEXIST,
+					  "name %s is there twice in one command", one->name);
 	return 0;
 }
 
@@ -258,7 +259,7 @@ static void fork_parked(struct command *cmd, const struct source *source,
 static void fork_live(struct command *cmd, const struct source *source,
 		      const Kv__Wire__ForkOne *one, struct place *place)
 {
-	struct landing landing = { .kind = PLACE_SEQUENCE };
+	struct landing landing = {.kind = PLACE_SEQUENCE};
 	struct object *object = make_sequence(cmd, source, one);
 
 	object->session = cmd->session;
@@ -281,15 +282,15 @@ static void unland(struct command *cmd, struct place **places, size_t n)
 static enum cmd_step make_forks(struct command *cmd, struct sources *sources)
 {
 	const Kv__Wire__Fork *fork = cmd->request->fork;
-	struct place *places[KV_TARGETS_MAX] = { 0 };
+	struct place *places[KV_TARGETS_MAX] = {0};
 
 	if (sources_freeze(cmd, sources))
 		return CMD_FAIL;
 	for (size_t i = 0; i < fork->n_ones; i++) {
 		const Kv__Wire__ForkOne *one = fork->ones[i];
-		struct landing landing = { .kind = PLACE_SEQUENCE,
-					   .writer = one->writer,
-					   .max_tokens = one->max_tokens };
+		struct landing landing = {.kind = PLACE_SEQUENCE,
+					  .writer = one->writer,
+					  .max_tokens = one->max_tokens};
 		struct object *base;
 
 		if (one->parked)
@@ -340,14 +341,14 @@ out:
 	return step;
 }
 
-const struct command_entry cmd_fork = { .run = run_fork, .changes = true };
+const struct command_entry cmd_fork = {.run = run_fork, .changes = true};
 
 /* ---- open, unpin -------------------------------------------------------------------------- */
 
 static enum cmd_step run_open(struct command *cmd)
 {
 	const Kv__Wire__Open *open = cmd->request->open;
-	struct landing landing = { .kind = PLACE_OPEN, .writer = open->writer };
+	struct landing landing = {.kind = PLACE_OPEN, .writer = open->writer};
 	struct target target;
 	struct place *place;
 	const struct state *state;
@@ -370,7 +371,7 @@ static enum cmd_step run_open(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_open = { .run = run_open, .changes = true };
+const struct command_entry cmd_open = {.run = run_open, .changes = true};
 
 static enum cmd_step run_unpin(struct command *cmd)
 {
@@ -396,16 +397,15 @@ static enum cmd_step run_unpin(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_unpin = { .run = run_unpin, .changes = true };
+const struct command_entry cmd_unpin = {.run = run_unpin, .changes = true};
 
 /* ---- takeover ----------------------------------------------------------------------------- */
 
 static enum cmd_step run_takeover(struct command *cmd)
 {
 	Kv__Wire__Takeover *takeover = cmd->request->takeover;
-	struct landing landing = { .kind = PLACE_SEQUENCE,
-				   .writer = takeover->writer,
-				   .keep_marks = true };
+	struct landing landing = {
+		.kind = PLACE_SEQUENCE, .writer = takeover->writer, .keep_marks = true};
 	struct object *object = NULL, *base;
 	struct place *place;
 	uint64_t update;
@@ -442,7 +442,7 @@ static enum cmd_step run_takeover(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_takeover = { .run = run_takeover, .changes = true };
+const struct command_entry cmd_takeover = {.run = run_takeover, .changes = true};
 
 /* ---- remove ------------------------------------------------------------------------------- */
 
@@ -454,12 +454,14 @@ static enum cmd_step run_remove(struct command *cmd)
 	if (cmd_target(cmd, cmd->request->remove->source, &target))
 		return CMD_FAIL;
 	if (!target.object || !target.object->state)
-		return cmd_fail(cmd, KV_EBUSY,
-				"%s has a writer (session %llu, pid %u); it can be removed when that has "
-				"gone", target_text(&target, text, sizeof(text)),
-				(unsigned long long)target.session->id, target.session->pid);
+		return cmd_fail(
+			cmd, KV_EBUSY,
+			"%s has a writer (session %llu, pid %u); it can be removed when that has "
+			"gone",
+			target_text(&target, text, sizeof(text)),
+			(unsigned long long)target.session->id, target.session->pid);
 	object_unlist(cmd->core, target.object);
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_remove = { .run = run_remove, .changes = true };
+const struct command_entry cmd_remove = {.run = run_remove, .changes = true};

@@ -154,7 +154,7 @@ static void finish(struct command *cmd, bool is_done)
 	if (n > KV_REQUEST_BYTES_MAX)
 		state_die("a reply to command %d has %u bytes", (int)cmd->request->command_case, n);
 	if (is_done && cmd->entry->changes) {
-		struct request result = { .id = cmd->request_id, .reply = bytes, .n_reply = n };
+		struct request result = {.id = cmd->request_id, .reply = bytes, .n_reply = n};
 
 		log_result(core, cmd->session, &result);
 	}
@@ -222,12 +222,9 @@ static bool is_due(const struct command *cmd, bool timer, bool named)
 	if (core_now_ns(cmd->core) >= cmd->deadline_ns)
 		return true;
 	switch (cmd->wake) {
-	case WAKE_ROUND:
-		return true;
-	case WAKE_SOON:
-		return timer;
-	case WAKE_NAME:
-		return named;
+	case WAKE_ROUND: return true;
+	case WAKE_SOON: return timer;
+	case WAKE_NAME: return named;
 	}
 	return false;
 }
@@ -314,7 +311,7 @@ static void begin(struct session *session, Kv__Wire__Request *request, const voi
 {
 	struct core *core = session->core;
 	struct command *cmd = state_alloc(1, sizeof(*cmd));
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 
 	cmd->core = core;
 	cmd->session = session;
@@ -401,8 +398,9 @@ static void take(struct core *core, Kv__Wire__Request *request, const void *rout
 	if (request->version != KV_PROTOCOL_VERSION) {
 		char text[128];
 
-		snprintf(text, sizeof(text), "request has protocol version %u, this daemon speaks %u",
-			 request->version, KV_PROTOCOL_VERSION);
+		snprintf(text, sizeof(text),
+			 "request has protocol version %u, this daemon speaks %u", request->version,
+			 KV_PROTOCOL_VERSION);
 		refuse(core, route, n_route, request, KV_EVERSION, text);
 		goto out;
 	}

@@ -7,8 +7,8 @@ void event_note(struct core *core, enum event_kind kind, uint64_t id, uint64_t s
 		return;
 	if (core->n_noted == EVENTS_NOTED_MAX)
 		events_flush(core); /* a little early: better than lost */
-	core->noted[core->n_noted++] =
-		(struct noted_event){ (uint32_t)kind, uid, id, session, length_tokens };
+	core->noted[core->n_noted++] = (struct noted_event){(uint32_t)kind, uid, id, session,
+							    length_tokens};
 }
 
 static void send(struct core *core, const struct noted_event *noted)

@@ -34,7 +34,7 @@ int holds_add(struct command *cmd, struct session *session, uint32_t writer)
 		return errbuf_set(&cmd->err, KV_ELIMIT,
 				  "the command concerns more than %u writers, the limit",
 				  KV_TARGETS_MAX);
-	cmd->held[cmd->n_held++] = (struct held){ .session = session, .writer = writer };
+	cmd->held[cmd->n_held++] = (struct held){.session = session, .writer = writer};
 	return 0;
 }
 
@@ -76,11 +76,12 @@ enum cmd_step holds_try(struct command *cmd)
 	if (waited_ns > PATIENCE_NS && cmd->n_held > 1)
 		let_held_go(cmd);
 	cmd->wake = waited_ns < SPIN_NS ? WAKE_ROUND : WAKE_SOON;
-	errbuf_set(&cmd->err, KV_EBUSY,
-		   "writer %u of session %llu (pid %u) did not let the daemon act within %llu ms; is "
-		   "it stopped?",
-		   missing->writer, (unsigned long long)missing->session->id, missing->session->pid,
-		   (unsigned long long)((cmd->deadline_ns - cmd->began_ns) / LOOP_NS_PER_MS));
+	errbuf_set(
+		&cmd->err, KV_EBUSY,
+		"writer %u of session %llu (pid %u) did not let the daemon act within %llu ms; is "
+		"it stopped?",
+		missing->writer, (unsigned long long)missing->session->id, missing->session->pid,
+		(unsigned long long)((cmd->deadline_ns - cmd->began_ns) / LOOP_NS_PER_MS));
 	return CMD_WAIT;
 }
 

@@ -34,7 +34,7 @@ int idlist_add(struct idlist *list, uint64_t id, void *thing)
 	}
 	at = idlist_after(list, id);
 	memmove(&list->items[at + 1], &list->items[at], (list->n - at) * sizeof(list->items[0]));
-	list->items[at] = (struct idlist_item){ id, thing };
+	list->items[at] = (struct idlist_item){id, thing};
 	list->n++;
 	return 0;
 }
@@ -59,5 +59,5 @@ void idlist_remove(struct idlist *list, uint64_t id)
 void idlist_fini(struct idlist *list)
 {
 	free(list->items);
-	*list = (struct idlist){ 0 };
+	*list = (struct idlist){0};
 }

@@ -25,14 +25,14 @@ struct bad_block {
 struct job {
 	uint64_t id;
 	struct session *session;
-	uint64_t object_id; /* whose digest this is; 0: of a state that nobody names */
+	uint64_t object_id;  /* whose digest this is; 0: of a state that nobody names */
 	struct state *state; /* one reference, while it runs */
 	enum job_state phase;
 	uint32_t group;
 	uint64_t index;
 	struct kv_digest digest;
 	XXH3_state_t *block_state;
-	char *pieces;       /* of one block, side by side */
+	char *pieces; /* of one block, side by side */
 	uint64_t n_done_bytes, n_total_bytes, n_blocks, n_known, n_bad;
 	struct bad_block bad[BAD_MAX];
 	uint64_t bad_slots[BAD_MAX];
@@ -61,9 +61,8 @@ static int read_block(const struct job *job, const struct arena *arena, uint32_t
 	return 0;
 }
 
-static const struct kv_block_digest *known_digest(const struct job *job,
-						  const struct arena *arena, uint32_t block,
-						  bool is_full)
+static const struct kv_block_digest *known_digest(const struct job *job, const struct arena *arena,
+						  uint32_t block, bool is_full)
 {
 	if (is_full)
 		return arena_digest(arena, block);
@@ -73,7 +72,7 @@ static const struct kv_block_digest *known_digest(const struct job *job,
 static void note_bad(struct job *job, uint32_t n_slots)
 {
 	if (job->n_bad < BAD_MAX) {
-		job->bad[job->n_bad] = (struct bad_block){ job->group, job->index };
+		job->bad[job->n_bad] = (struct bad_block){job->group, job->index};
 		job->bad_slots[job->n_bad] = n_slots;
 	}
 	job->n_bad++;
@@ -125,8 +124,7 @@ static int step_block(struct core *core, struct job *job, struct learnt *learnt)
 	uint64_t left = state->n_slots[job->group] - first;
 	uint32_t n_slots = left < job->block_tokens ? (uint32_t)left : job->block_tokens;
 	bool is_full = n_slots == job->block_tokens;
-	const struct kv_block_digest *known =
-		known_digest(job, arena, gref_block(ref), is_full);
+	const struct kv_block_digest *known = known_digest(job, arena, gref_block(ref), is_full);
 	struct kv_block_digest digest;
 
 	if (read_block(job, arena, gref_block(ref), n_slots, &digest, &job->err))
@@ -186,8 +184,7 @@ static bool advance(struct job *job)
 			return true;
 		job->index = 0;
 		if (++job->group < layout->n_groups)
-			kv_digest_group(&job->digest, job->group,
-					job->state->n_slots[job->group]);
+			kv_digest_group(&job->digest, job->group, job->state->n_slots[job->group]);
 	}
 	return false;
 }
@@ -195,7 +192,7 @@ static bool advance(struct job *job)
 static void step(struct core *core, struct job *job)
 {
 	uint64_t begin = job->n_done_bytes;
-	struct learnt learnt = { .n = 0 };
+	struct learnt learnt = {.n = 0};
 	int rc = 0;
 
 	while (rc == 0 && job->n_done_bytes - begin < SLICE_BYTES) {
@@ -361,7 +358,8 @@ static enum cmd_step run_verify(struct command *cmd)
 	enum cmd_step step = CMD_FAIL;
 
 	if (most && cmd->session->user->n_jobs >= most)
-		return cmd_fail(cmd, KV_EQUOTA, "user %u has %u jobs running, the limit; wait for one",
+		return cmd_fail(cmd, KV_EQUOTA,
+				"user %u has %u jobs running, the limit; wait for one",
 				cmd->session->uid, cmd->session->user->n_jobs);
 	sources = state_alloc(1, sizeof(*sources));
 	if (sources_add(cmd, sources, cmd->request->verify->source) == 0)
@@ -378,7 +376,7 @@ static enum cmd_step run_verify(struct command *cmd)
 	return step;
 }
 
-const struct command_entry cmd_verify = { .run = run_verify };
+const struct command_entry cmd_verify = {.run = run_verify};
 
 static struct job *find_job(struct command *cmd, uint64_t id)
 {
@@ -400,7 +398,7 @@ static enum cmd_step run_job_get(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_job_get = { .run = run_job_get };
+const struct command_entry cmd_job_get = {.run = run_job_get};
 
 static enum cmd_step run_job_cancel(struct command *cmd)
 {
@@ -418,4 +416,4 @@ static enum cmd_step run_job_cancel(struct command *cmd)
 	return CMD_DONE;
 }
 
-const struct command_entry cmd_job_cancel = { .run = run_job_cancel };
+const struct command_entry cmd_job_cancel = {.run = run_job_cancel};

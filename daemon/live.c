@@ -37,8 +37,8 @@ static int bad_block(const struct session *session, const struct place *place, u
 			  "sequence %llu (place %u of session %llu): block %llu of group %u names "
 			  "block %u of arena %u, which the session may not use",
 			  place->object ? (unsigned long long)place->object->id : 0,
-			  place->seg.index, (unsigned long long)session->id, (unsigned long long)i, g,
-			  kv_ref_block(ref), kv_ref_arena(ref));
+			  place->seg.index, (unsigned long long)session->id, (unsigned long long)i,
+			  g, kv_ref_block(ref), kv_ref_arena(ref));
 }
 
 /* One group's references, from numbers of the session to those of the core, in place. */
@@ -188,7 +188,7 @@ static void park_or_drop(struct session *session, struct place *place, bool is_q
 	struct kv_shm_writer *w = segment_writer(&session->segment, place->seg.writer);
 	struct seg_state *seg = state_alloc(1, sizeof(*seg));
 	struct state *state = NULL;
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 	int rc = 0;
 
 	if (place->object->name)
@@ -204,7 +204,7 @@ static void park_or_drop(struct session *session, struct place *place, bool is_q
 
 void live_park_session(struct session *session, bool gone)
 {
-	bool held[KV_WRITERS_MAX] = { 0 };
+	bool held[KV_WRITERS_MAX] = {0};
 
 	for (uint32_t i = 0; i < KV_WRITERS_MAX; i++) {
 		if (!session->writers[i].in_use)

@@ -59,15 +59,16 @@ int names_check(const struct core *core, uint32_t uid, const char *name, bool re
 	if (!object)
 		return 0;
 	if (!replace)
-		return errbuf_set(err, KV_EEXIST,
-				  "name %s is taken by %s %llu; choose another or ask to replace it",
-				  name, object->kind == OBJECT_SNAPSHOT ? "snapshot" : "sequence",
-				  (unsigned long long)object->id);
+		return errbuf_set(
+			err, KV_EEXIST,
+			"name %s is taken by %s %llu; choose another or ask to replace it", name,
+			object->kind == OBJECT_SNAPSHOT ? "snapshot" : "sequence",
+			(unsigned long long)object->id);
 	if (!object->state)
 		return errbuf_set(err, KV_EBUSY,
 				  "name %s is a sequence that session %llu writes; it cannot be "
-				  "replaced", name,
-				  (unsigned long long)object->session->id);
+				  "replaced",
+				  name, (unsigned long long)object->session->id);
 	*old = object;
 	return 0;
 }

@@ -43,7 +43,7 @@ static void count_arena(struct state *state, struct arena *arena, uint64_t n)
 	if (!arenas)
 		state_die("no memory for the arenas of a state");
 	state->arenas = arenas;
-	arenas[state->n_arenas++] = (struct state_arena){ arena, n };
+	arenas[state->n_arenas++] = (struct state_arena){arena, n};
 }
 
 /* End of the range of references from i on that are in one arena. */
@@ -156,8 +156,7 @@ struct state *state_cut(const struct state *state, uint64_t n_tokens)
 	cut->head = state->head;
 	cut->head.length_tokens = n_tokens;
 	cut->head.position = n_tokens;
-	while (cut->head.n_marks &&
-	       state->marks[cut->head.n_marks - 1].length_tokens > n_tokens)
+	while (cut->head.n_marks && state->marks[cut->head.n_marks - 1].length_tokens > n_tokens)
 		cut->head.n_marks--;
 	if (cut->head.n_marks)
 		cut->marks = state_copy(state->marks, cut->head.n_marks * sizeof(cut->marks[0]));
@@ -228,7 +227,8 @@ int objects_check_quota(const struct core *core, const struct pool_user *user, u
 		return 0;
 	return errbuf_set(err, KV_EQUOTA,
 			  "user %u has %u sequences and snapshots, the limit is %u; remove some or "
-			  "raise sequences in kvcached.conf", user->uid, user->n_objects, most);
+			  "raise sequences in kvcached.conf",
+			  user->uid, user->n_objects, most);
 }
 
 struct object *object_new(struct core *core, enum object_kind kind, uint32_t uid,

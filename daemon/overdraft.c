@@ -70,9 +70,10 @@ void overdraft_check(struct core *core)
 
 		if (!worst || sum <= allowed)
 			continue;
-		log_warn("session", "user %u has put %llu bytes of memory behind what was not "
-			 "granted, %llu are allowed", user->uid, (unsigned long long)sum,
-			 (unsigned long long)allowed);
+		log_warn("session",
+			 "user %u has put %llu bytes of memory behind what was not "
+			 "granted, %llu are allowed",
+			 user->uid, (unsigned long long)sum, (unsigned long long)allowed);
 		session_end(worst, "it uses memory that was not granted");
 	}
 }

@@ -32,8 +32,7 @@ void reply_places_add(struct command *cmd, const struct place *place, uint64_t l
 	wire->base_update = base_update;
 }
 
-void reply_places_add_parked(struct command *cmd, const struct object *object,
-			     uint64_t base_update)
+void reply_places_add_parked(struct command *cmd, const struct object *object, uint64_t base_update)
 {
 	Kv__Wire__Place *wire = add(cmd);
 

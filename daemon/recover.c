@@ -46,8 +46,7 @@ static bool complete_decided(const struct core *core, const struct session *sess
 	return advanced;
 }
 
-static void recover_writer(const struct core *core, const struct session *session,
-			   uint32_t writer)
+static void recover_writer(const struct core *core, const struct session *session, uint32_t writer)
 {
 	struct kv_shm_writer *w = segment_writer(&session->segment, writer);
 	bool was_held;

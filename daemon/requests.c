@@ -31,15 +31,15 @@ void requests_ack(struct session *session, uint64_t acked)
 	}
 }
 
-int requests_add(struct session *session, uint64_t id, struct command *command,
-		 struct errbuf *err)
+int requests_add(struct session *session, uint64_t id, struct command *command, struct errbuf *err)
 {
 	if (session->n_requests == KV_IN_FLIGHT_MAX)
-		return errbuf_set(err, KV_ELIMIT,
-				  "%u requests of the session are in flight, the limit; acknowledge "
-				  "their replies", KV_IN_FLIGHT_MAX);
-	session->requests[session->n_requests++] = (struct request){ .id = id,
-								     .command = command };
+		return errbuf_set(
+			err, KV_ELIMIT,
+			"%u requests of the session are in flight, the limit; acknowledge "
+			"their replies",
+			KV_IN_FLIGHT_MAX);
+	session->requests[session->n_requests++] = (struct request){.id = id, .command = command};
 	return 0;
 }
 
@@ -77,11 +77,8 @@ void requests_load(struct session *session, uint64_t id, const void *reply, uint
 		drop(session, oldest);
 	}
 	requests_remove(session, id);
-	session->requests[session->n_requests++] =
-		(struct request){ .id = id,
-				  .reply = state_copy(reply, n_reply),
-				  .n_reply = n_reply,
-				  .logged = true };
+	session->requests[session->n_requests++] = (struct request){
+		.id = id, .reply = state_copy(reply, n_reply), .n_reply = n_reply, .logged = true};
 }
 
 void requests_drop_all(struct session *session)

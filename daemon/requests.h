@@ -18,8 +18,7 @@ struct request *requests_find(struct session *session, uint64_t id);
 void requests_ack(struct session *session, uint64_t acked);
 
 /* A new running request. -1 with KV_ELIMIT. */
-int requests_add(struct session *session, uint64_t id, struct command *command,
-		 struct errbuf *err);
+int requests_add(struct session *session, uint64_t id, struct command *command, struct errbuf *err);
 
 /* Its answer; takes over the reply. */
 void requests_answer(struct session *session, uint64_t id, uint8_t *reply, uint32_t n_reply);

@@ -12,8 +12,8 @@
 #include "daemon/command.h"
 #include "daemon/events.h"
 #include "daemon/jobs.h"
-#include "daemon/objects.h"
 #include "daemon/live.h"
+#include "daemon/objects.h"
 #include "daemon/pidfd.h"
 #include "daemon/requests.h"
 #include "daemon/state_log.h"
@@ -106,7 +106,8 @@ struct session *session_new(struct core *core, struct attach_conn *conn, struct 
 	if (user && most && user->n_sessions >= most) {
 		errbuf_set(err, KV_EQUOTA,
 			   "user %u has %u sessions, the limit; close some or raise sessions in "
-			   "kvcached.conf", conn->uid, user->n_sessions);
+			   "kvcached.conf",
+			   conn->uid, user->n_sessions);
 		return NULL;
 	}
 	if (catalogue_room(&core->catalogue, 4096, err))
@@ -228,7 +229,7 @@ void session_end(struct session *session, const char *why)
 
 	if (session->phase != SESSION_ENDED) {
 		log_debug("session", "%llu of pid %u (%s) ends: %s",
-			 (unsigned long long)session->id, session->pid, session->comm, why);
+			  (unsigned long long)session->id, session->pid, session->comm, why);
 		let_go(session, gone);
 		session->phase = SESSION_ENDED;
 		arenas_end_session(session, gone);

@@ -55,8 +55,7 @@ struct session_pin *session_pin_find(const struct session *session, const struct
 
 /* Pins an object that has a state: for the client (until Unpin), or for a place. -1: no arena
  * number is left. */
-int session_pin(struct session *session, struct object *object, bool by_client,
-		struct errbuf *err);
+int session_pin(struct session *session, struct object *object, bool by_client, struct errbuf *err);
 void session_unpin(struct session *session, struct object *object, bool by_client);
 
 /* ---- writers and places ------------------------------------------------------------------- */

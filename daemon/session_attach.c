@@ -54,8 +54,7 @@ static struct session *find_again(struct core *core, const struct attach_conn *c
 		return NULL;
 	}
 	if (pidfd_has_exited(session->pidfd) || pidfd_pid(session->pidfd) != conn->pid) {
-		errbuf_set(err, KV_ESESSION,
-			   "session %llu belongs to process %u; attach anew",
+		errbuf_set(err, KV_ESESSION, "session %llu belongs to process %u; attach anew",
 			   (unsigned long long)session->id, session->pid);
 		return NULL;
 	}
@@ -111,8 +110,8 @@ static int on_arena_get(struct session *session, struct attach_conn *conn,
 	return 0;
 }
 
-static int on_watch(struct session *session, struct attach_conn *conn,
-		    const Kv__Wire__Watch *watch, int fd, struct errbuf *err)
+static int on_watch(struct session *session, struct attach_conn *conn, const Kv__Wire__Watch *watch,
+		    int fd, struct errbuf *err)
 {
 	Kv__Wire__AttachReply reply = KV__WIRE__ATTACH_REPLY__INIT;
 
@@ -146,7 +145,7 @@ void core_attach_message(struct core *core, struct attach_conn *conn,
 			 const Kv__Wire__AttachRequest *req, int fd)
 {
 	struct session *session = conn->user;
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 	int rc = 0;
 
 	if (req->what_case == KV__WIRE__ATTACH_REQUEST__WHAT_HELLO) {

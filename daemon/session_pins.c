@@ -45,7 +45,7 @@ uint32_t session_number(struct session *session, struct arena *arena, struct err
 			   session->n_numbers);
 		return 0;
 	}
-	session->numbers[number] = (struct number){ arena, 1 };
+	session->numbers[number] = (struct number){arena, 1};
 	session->n_numbers++;
 	if (number >= session->numbers_end)
 		session->numbers_end = number + 1;
@@ -107,12 +107,11 @@ static struct session_pin *pin_new(struct session *session, struct object *objec
 		session->pins_cap = cap;
 	}
 	object->n_pins++;
-	session->pins[session->n_pins] = (struct session_pin){ .object = object };
+	session->pins[session->n_pins] = (struct session_pin){.object = object};
 	return &session->pins[session->n_pins++];
 }
 
-int session_pin(struct session *session, struct object *object, bool by_client,
-		struct errbuf *err)
+int session_pin(struct session *session, struct object *object, bool by_client, struct errbuf *err)
 {
 	struct session_pin *pin = session_pin_find(session, object);
 

@@ -59,8 +59,7 @@ void session_watch_load(struct session *session, uint64_t id, const char *name, 
 	if (!watches)
 		state_die("no memory for a watch");
 	session->watches = watches;
-	watches[session->n_watches++] =
-		(struct watch){ id, fd, state_copy(name, strlen(name) + 1) };
+	watches[session->n_watches++] = (struct watch){id, fd, state_copy(name, strlen(name) + 1)};
 }
 
 int session_watch(struct session *session, const char *name, int fd, struct errbuf *err)

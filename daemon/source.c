@@ -16,7 +16,7 @@ int sources_add(struct command *cmd, struct sources *sources, const Kv__Wire__Ta
 {
 	struct source *source = &sources->ones[sources->n];
 
-	*source = (struct source){ 0 };
+	*source = (struct source){0};
 	if (cmd_target(cmd, wire, &source->target))
 		return -1;
 	sources->n++;
@@ -31,8 +31,8 @@ int sources_add(struct command *cmd, struct sources *sources, const Kv__Wire__Ta
 static uint64_t local_origin(const struct source *source)
 {
 	const struct session *session = source->target.session;
-	const struct kv_shm_place *shm =
-		segment_place(&session->segment, source->target.place->seg.index);
+	const struct kv_shm_place *shm = segment_place(&session->segment,
+						       source->target.place->seg.index);
 	uint64_t parent = atomic_load_explicit(&shm->parent_id, memory_order_relaxed);
 	uint64_t base = atomic_load_explicit(&shm->base_id, memory_order_relaxed);
 	struct object *origin = object_find(session->core, session->uid, parent);

@@ -9,10 +9,10 @@
 
 struct source {
 	struct target target;
-	struct state *state;    /* one reference */
-	struct seg_state *seg;  /* of a live one that was read: header and marks */
-	uint64_t origin_id;     /* for lineage; 0: a local fork without known parent */
-	uint64_t update;        /* of the parent at which it was taken */
+	struct state *state;   /* one reference */
+	struct seg_state *seg; /* of a live one that was read: header and marks */
+	uint64_t origin_id;    /* for lineage; 0: a local fork without known parent */
+	uint64_t update;       /* of the parent at which it was taken */
 };
 
 struct sources {

@@ -200,7 +200,8 @@ static int begin_empty(struct core *core, struct errbuf *err)
 	commit(core);
 	rc = keeper_keep(core->env->keeper, KEPT_CATALOGUE, 0, core->catalogue.fd);
 	if (rc)
-		return errbuf_errno(err, KV_EINTERNAL, -rc, "the keeper did not take the catalogue");
+		return errbuf_errno(err, KV_EINTERNAL, -rc,
+				    "the keeper did not take the catalogue");
 	return 0;
 }
 
@@ -229,7 +230,7 @@ static void init(struct core *core, struct core_env *env)
 struct core *core_new(struct core_env *env, struct errbuf *err)
 {
 	struct core *core = calloc(1, sizeof(*core));
-	struct errbuf fault = { 0 };
+	struct errbuf fault = {0};
 	const struct kept *kept = kept_catalogue(env);
 	int rc;
 

@@ -163,7 +163,7 @@ struct session {
 	struct writer writers[KV_WRITERS_MAX];
 	struct place **places; /* [KV_PLACES_MAX], NULL: free */
 	uint32_t n_places, next_place;
-	struct arena *arenas; /* that it writes */
+	struct arena *arenas;   /* that it writes */
 	struct number *numbers; /* [KV_ARENAS_MAX]; 0 is not used */
 	uint32_t n_numbers, next_number, numbers_end;
 	struct session_pin *pins;

@@ -8,7 +8,7 @@ static void dump_counters(struct core *core)
 	struct cat_counters *r = catalogue_add(&core->catalogue, CAT_COUNTERS, sizeof(*r));
 
 	if (r)
-		*r = (struct cat_counters){ core->next_id, core->n_copied_bytes };
+		*r = (struct cat_counters){core->next_id, core->n_copied_bytes};
 }
 
 static void dump_layouts(struct core *core)

@@ -61,8 +61,8 @@ static struct layout_entry *new_layout(struct core *core, const struct cat_layou
 				       struct errbuf *err)
 {
 	struct layout_entry *entry = state_alloc(1, sizeof(*entry));
-	Kv__Wire__Layout *wire =
-		kv__wire__layout__unpack(NULL, r->n_bytes, (const uint8_t *)(r + 1));
+	Kv__Wire__Layout *wire = kv__wire__layout__unpack(NULL, r->n_bytes,
+							  (const uint8_t *)(r + 1));
 
 	entry->id = r->id;
 	if (wire) {
@@ -150,12 +150,12 @@ static int load_arena(struct loader *loader, const void *p, uint32_t n, struct e
 {
 	const struct cat_arena *r = p;
 	const struct layout_entry *entry = layout_of(loader->core, r->layout_id);
-	struct arena_spec spec = { .id = r->id,
-				   .session_id = r->session,
-				   .layout_id = r->layout_id,
-				   .layout = entry ? entry->layout : NULL,
-				   .group = r->group,
-				   .n_blocks = r->n_blocks };
+	struct arena_spec spec = {.id = r->id,
+				  .session_id = r->session,
+				  .layout_id = r->layout_id,
+				  .layout = entry ? entry->layout : NULL,
+				  .group = r->group,
+				  .n_blocks = r->n_blocks};
 	int fd;
 
 	(void)n;
@@ -247,8 +247,8 @@ static bool load_runs(const struct cat_run *run, uint64_t n_runs, uint64_t *refs
 
 static bool load_tables(struct state *state, const struct cat_state *r)
 {
-	const struct cat_run *run =
-		(const struct cat_run *)((const struct cat_mark *)(r + 1) + r->n_marks);
+	const struct cat_run *run = (const struct cat_run *)((const struct cat_mark *)(r + 1) +
+							     r->n_marks);
 	bool fits = true;
 
 	for (uint32_t g = 0; g < r->n_groups; g++) {
@@ -263,8 +263,8 @@ static void load_marks(struct state *state, const struct cat_mark *marks)
 {
 	state->marks = state_alloc(state->head.n_marks, sizeof(state->marks[0]));
 	for (uint32_t i = 0; i < state->head.n_marks; i++)
-		state->marks[i] = (struct seg_mark){ marks[i].id, marks[i].update,
-						     marks[i].length_tokens, marks[i].journal_end };
+		state->marks[i] = (struct seg_mark){marks[i].id, marks[i].update,
+						    marks[i].length_tokens, marks[i].journal_end};
 }
 
 static bool blocks_fit(const struct core *core, const struct state *state)
@@ -292,17 +292,18 @@ static int load_state(struct loader *loader, const void *p, uint32_t n, struct e
 	if (!state_fits(r, n, entry))
 		return bad(err, "a state");
 	state = state_new(entry);
-	state->head = (struct kv_head){ .length_tokens = r->length_tokens,
-					.position = r->position,
-					.journal_first = r->journal_first,
-					.journal_end = r->journal_end,
-					.planes = r->planes,
-					.n_marks = r->n_marks };
+	state->head = (struct kv_head){.length_tokens = r->length_tokens,
+				       .position = r->position,
+				       .journal_first = r->journal_first,
+				       .journal_end = r->journal_end,
+				       .planes = r->planes,
+				       .n_marks = r->n_marks};
 	state->update = r->update;
 	memcpy(state->n_slots, r->n_slots, sizeof(state->n_slots));
 	memcpy(state->n_blocks, r->n_blocks, sizeof(state->n_blocks));
 	load_marks(state, (const struct cat_mark *)(r + 1));
-	if (!load_tables(state, r) || !blocks_fit(core, state) || state_count_arenas(core, state, err)) {
+	if (!load_tables(state, r) || !blocks_fit(core, state) ||
+	    state_count_arenas(core, state, err)) {
 		state_free(state);
 		return bad(err, "a state whose blocks are not there");
 	}
@@ -377,7 +378,7 @@ static struct session_pin *pin_slot(struct session *session, struct object *obje
 		state_die("no memory for pins");
 	session->pins = pins;
 	session->pins_cap = session->n_pins + 1;
-	pins[session->n_pins] = (struct session_pin){ .object = object };
+	pins[session->n_pins] = (struct session_pin){.object = object};
 	return &pins[session->n_pins++];
 }
 
@@ -429,12 +430,12 @@ static int load_place(struct loader *loader, const void *p, uint32_t n, struct e
 	place->layout = layout_of(core, r->layout_id);
 	place->object = r->object_id ? idlist_find(&core->objects, r->object_id) : NULL;
 	place->base = r->base_id ? idlist_find(&core->objects, r->base_id) : NULL;
-	place->seg = (struct seg_place){ .index = r->index,
-					 .writer = r->writer,
-					 .n_groups = r->n_groups,
-					 .layout_id = r->layout_id,
-					 .seq_id = r->kind == PLACE_SPARE ? 0 : r->object_id,
-					 .max_tokens = r->max_tokens };
+	place->seg = (struct seg_place){.index = r->index,
+					.writer = r->writer,
+					.n_groups = r->n_groups,
+					.layout_id = r->layout_id,
+					.seq_id = r->kind == PLACE_SPARE ? 0 : r->object_id,
+					.max_tokens = r->max_tokens};
 	memcpy(place->seg.table_off, r->table_off, sizeof(r->table_off));
 	memcpy(place->seg.n_entries, r->n_entries, sizeof(r->n_entries));
 	session->places[r->index] = place;
@@ -548,22 +549,22 @@ static const struct {
 	uint32_t least;
 	int pass;
 } loads[CAT_TYPE_MAX + 1] = {
-	[CAT_COUNTERS] = { load_counters, sizeof(struct cat_counters), 1 },
-	[CAT_LAYOUT] = { load_layout, sizeof(struct cat_layout), 1 },
-	[CAT_SESSION] = { load_session, sizeof(struct cat_session), 1 },
-	[CAT_WRITER] = { load_writer, sizeof(struct cat_writer), 1 },
-	[CAT_ARENA] = { load_arena, sizeof(struct cat_arena), 1 },
-	[CAT_BLOCKS] = { load_blocks, sizeof(struct cat_blocks), 1 },
-	[CAT_NUMBER] = { load_number, sizeof(struct cat_number), 1 },
-	[CAT_PLACE] = { load_place, sizeof(struct cat_place), 1 },
-	[CAT_STATE] = { load_state, sizeof(struct cat_state), 1 },
-	[CAT_OBJECT] = { load_object, sizeof(struct cat_object), 1 },
-	[CAT_PIN] = { load_pin, sizeof(struct cat_pin), 1 },
-	[CAT_DECIDED] = { load_decided, sizeof(struct cat_decided), 1 },
-	[CAT_RESULT] = { load_result, sizeof(struct cat_result), 1 },
-	[CAT_ACK] = { load_ack, sizeof(struct cat_ack), 1 },
-	[CAT_WATCH] = { load_watch, sizeof(struct cat_watch), 1 },
-	[CAT_DIGESTS] = { load_digests, sizeof(struct cat_digests), 2 },
+	[CAT_COUNTERS] = {load_counters, sizeof(struct cat_counters), 1},
+	[CAT_LAYOUT] = {load_layout, sizeof(struct cat_layout), 1},
+	[CAT_SESSION] = {load_session, sizeof(struct cat_session), 1},
+	[CAT_WRITER] = {load_writer, sizeof(struct cat_writer), 1},
+	[CAT_ARENA] = {load_arena, sizeof(struct cat_arena), 1},
+	[CAT_BLOCKS] = {load_blocks, sizeof(struct cat_blocks), 1},
+	[CAT_NUMBER] = {load_number, sizeof(struct cat_number), 1},
+	[CAT_PLACE] = {load_place, sizeof(struct cat_place), 1},
+	[CAT_STATE] = {load_state, sizeof(struct cat_state), 1},
+	[CAT_OBJECT] = {load_object, sizeof(struct cat_object), 1},
+	[CAT_PIN] = {load_pin, sizeof(struct cat_pin), 1},
+	[CAT_DECIDED] = {load_decided, sizeof(struct cat_decided), 1},
+	[CAT_RESULT] = {load_result, sizeof(struct cat_result), 1},
+	[CAT_ACK] = {load_ack, sizeof(struct cat_ack), 1},
+	[CAT_WATCH] = {load_watch, sizeof(struct cat_watch), 1},
+	[CAT_DIGESTS] = {load_digests, sizeof(struct cat_digests), 2},
 };
 
 static int collect_gone(void *arg, enum cat_type type, const void *payload, uint32_t n_bytes,
@@ -587,8 +588,7 @@ static int collect_gone(void *arg, enum cat_type type, const void *payload, uint
 		if (n_bytes < sizeof(struct cat_gone))
 			return bad(err, "what has gone");
 		break;
-	default:
-		return 0;
+	default: return 0;
 	}
 	memcpy(&id, payload, sizeof(id)); /* first in all of them */
 	if (!has_gone(loader, id) && idlist_add(&loader->gone, id, loader))
@@ -711,13 +711,10 @@ static void drop_unused(struct core *core)
 static bool is_known(const struct core *core, const struct kept *kept)
 {
 	switch (kept->kind) {
-	case KEPT_CATALOGUE:
-		return true;
-	case KEPT_ARENA:
-		return arenas_find(core, kept->id) != NULL;
+	case KEPT_CATALOGUE: return true;
+	case KEPT_ARENA: return arenas_find(core, kept->id) != NULL;
 	case KEPT_SEGMENT:
-	case KEPT_PIDFD:
-		return session_find(core, kept->id) != NULL;
+	case KEPT_PIDFD: return session_find(core, kept->id) != NULL;
 	case KEPT_WATCH:
 		for (size_t i = 0; i < core->sessions.n; i++) {
 			const struct session *session = core->sessions.items[i].thing;
@@ -766,7 +763,7 @@ static int adopt_segments(struct core *core, struct errbuf *err)
 
 int state_load(struct core *core, struct errbuf *err)
 {
-	struct loader loader = { .core = core };
+	struct loader loader = {.core = core};
 	int fd = kept_fd(core, KEPT_CATALOGUE, 0);
 	int rc;
 

@@ -95,7 +95,7 @@ void log_blocks(struct core *core, const struct arena *arena, uint32_t first, ui
 	struct cat_blocks *r = add(core, CAT_BLOCKS, sizeof(*r));
 
 	if (r)
-		*r = (struct cat_blocks){ arena->id, first, n_blocks, state, 0 };
+		*r = (struct cat_blocks){arena->id, first, n_blocks, state, 0};
 }
 
 void log_number(struct core *core, const struct session *session, uint32_t number)
@@ -104,7 +104,7 @@ void log_number(struct core *core, const struct session *session, uint32_t numbe
 	struct cat_number *r = add(core, CAT_NUMBER, sizeof(*r));
 
 	if (r)
-		*r = (struct cat_number){ session->id, arena ? arena->id : 0, number, 0 };
+		*r = (struct cat_number){session->id, arena ? arena->id : 0, number, 0};
 }
 
 void log_place(struct core *core, const struct session *session, const struct place *place)
@@ -140,9 +140,9 @@ void log_place_free(struct core *core, const struct session *session, uint32_t i
 static void put_marks(struct cat_mark *out, const struct state *state)
 {
 	for (uint32_t i = 0; i < state->head.n_marks; i++)
-		out[i] = (struct cat_mark){ state->marks[i].id, state->marks[i].update,
-					    state->marks[i].length_tokens,
-					    state->marks[i].journal_end };
+		out[i] = (struct cat_mark){state->marks[i].id, state->marks[i].update,
+					   state->marks[i].length_tokens,
+					   state->marks[i].journal_end};
 }
 
 static uint64_t count_runs(const uint64_t *refs, uint64_t n)
@@ -162,7 +162,7 @@ static struct cat_run *put_runs(struct cat_run *run, const uint64_t *refs, uint6
 
 		while (end < n && refs[end] == refs[end - 1] + 1)
 			end++;
-		*run++ = (struct cat_run){ refs[i], end - i };
+		*run++ = (struct cat_run){refs[i], end - i};
 		i = end;
 	}
 	return run;
@@ -171,16 +171,16 @@ static struct cat_run *put_runs(struct cat_run *run, const uint64_t *refs, uint6
 void log_state(struct core *core, const struct state *state)
 {
 	uint32_t n_groups = state->layout->layout->n_groups;
-	struct cat_state head = { .id = state->id,
-				  .layout_id = state->layout->id,
-				  .update = state->update,
-				  .length_tokens = state->head.length_tokens,
-				  .position = state->head.position,
-				  .journal_first = state->head.journal_first,
-				  .journal_end = state->head.journal_end,
-				  .planes = state->head.planes,
-				  .n_marks = state->head.n_marks,
-				  .n_groups = n_groups };
+	struct cat_state head = {.id = state->id,
+				 .layout_id = state->layout->id,
+				 .update = state->update,
+				 .length_tokens = state->head.length_tokens,
+				 .position = state->head.position,
+				 .journal_first = state->head.journal_first,
+				 .journal_end = state->head.journal_end,
+				 .planes = state->head.planes,
+				 .n_marks = state->head.n_marks,
+				 .n_groups = n_groups};
 	size_t n = sizeof(head) + state->head.n_marks * sizeof(struct cat_mark);
 	struct cat_state *r;
 	struct cat_run *run;
@@ -243,7 +243,7 @@ void log_pin(struct core *core, const struct session *session, const struct sess
 	struct cat_pin *r = add(core, CAT_PIN, sizeof(*r));
 
 	if (r)
-		*r = (struct cat_pin){ session->id, pin->object->id, pin->by_client };
+		*r = (struct cat_pin){session->id, pin->object->id, pin->by_client};
 }
 
 void log_decided(struct core *core)
@@ -276,7 +276,7 @@ void log_ack(struct core *core, const struct session *session)
 	struct cat_ack *r = add(core, CAT_ACK, sizeof(*r));
 
 	if (r)
-		*r = (struct cat_ack){ session->id, session->acked };
+		*r = (struct cat_ack){session->id, session->acked};
 }
 
 void log_arena_digests(struct core *core, const struct arena *arena, const uint32_t *blocks,
@@ -287,7 +287,7 @@ void log_arena_digests(struct core *core, const struct arena *arena, const uint3
 
 	if (!r)
 		return;
-	*r = (struct cat_digests){ .arena = arena->id, .n = n };
+	*r = (struct cat_digests){.arena = arena->id, .n = n};
 	one = (struct cat_digest *)(r + 1);
 	for (uint64_t i = 0; i < n; i++) {
 		one[i].index = blocks[i];
@@ -311,7 +311,7 @@ void log_partial_digests(struct core *core, const struct state *state)
 	r = add(core, CAT_DIGESTS, sizeof(*r) + n * sizeof(struct cat_digest));
 	if (!r)
 		return;
-	*r = (struct cat_digests){ .state = state->id, .n = n };
+	*r = (struct cat_digests){.state = state->id, .n = n};
 	one = (struct cat_digest *)(r + 1);
 	for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) {
 		if (!state->partial_known[g])
@@ -330,7 +330,7 @@ void log_watch(struct core *core, const struct session *session, const struct wa
 
 	if (!r)
 		return;
-	*r = (struct cat_watch){ watch->id, session->id, (uint32_t)n, 0 };
+	*r = (struct cat_watch){watch->id, session->id, (uint32_t)n, 0};
 	memcpy(r + 1, watch->name, n);
 }
 

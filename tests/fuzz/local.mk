@@ -70,3 +70,13 @@ tests_fuzz_fuzz_settings_SOURCES = tests/fuzz/fuzz-settings.c
 tests_fuzz_fuzz_settings_LDADD = libkvdaemon.la
 tests_fuzz_fuzz_settings_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/attach tests/fuzz/seeds/front-frame tests/fuzz/seeds/settings
+
+# the core behind the plumbing
+fuzz_seed_tests += tests/fuzz/seeds-request
+tests_fuzz_seeds_request_SOURCES = tests/fuzz/fuzz-request.c $(fuzz_seeds_main) $(fake_links)
+tests_fuzz_seeds_request_LDADD = libkvtest.la libkvdaemon.la
+fuzz_targets += tests/fuzz/fuzz-request
+tests_fuzz_fuzz_request_SOURCES = tests/fuzz/fuzz-request.c $(fake_links)
+tests_fuzz_fuzz_request_LDADD = libkvtest.la libkvdaemon.la
+tests_fuzz_fuzz_request_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/request

@@ -21,8 +21,7 @@ static const char *runtime_dir; /* of a child; NULL: the daemon's */
 
 static kvc_session *open_session(void)
 {
-	struct kvc_session_options options = { .size = sizeof(options),
-					       .runtime_dir = runtime_dir };
+	struct kvc_session_options options = {.size = sizeof(options), .runtime_dir = runtime_dir};
 	kvc_session *session;
 
 	if (!runtime_dir)
@@ -38,13 +37,13 @@ static kvc_session *open_session(void)
 /* Two layers of 2 heads, K 16 and V 8 of f32, 4 tokens a block. */
 static kvc_layout *open_layout(kvc_session *session)
 {
-	struct kvc_layer layers[2] = { { 2, 16, 8, 0 }, { 2, 16, 8, 0 } };
-	struct kvc_layout_options options = { .size = sizeof(options),
-					      .fingerprint = { 1 },
-					      .n_layers = 2,
-					      .layers = layers,
-					      .dtype = KVC_F32,
-					      .block_tokens = 4 };
+	struct kvc_layer layers[2] = {{2, 16, 8, 0}, {2, 16, 8, 0}};
+	struct kvc_layout_options options = {.size = sizeof(options),
+					     .fingerprint = {1},
+					     .n_layers = 2,
+					     .layers = layers,
+					     .dtype = KVC_F32,
+					     .block_tokens = 4};
 	kvc_layout *layout = kvc_layout_register(session, &options);
 
 	assert_non_null(layout);
@@ -89,8 +88,8 @@ static void digest_of(kvc_seq *seq, uint8_t digest[16])
 
 static kvc_seq *new_seq(kvc_writer *writer, kvc_layout *layout, const char *name)
 {
-	struct kvc_seq_options options = { .size = sizeof(options), .name = name,
-					   .max_tokens = 4096 };
+	struct kvc_seq_options options = {
+		.size = sizeof(options), .name = name, .max_tokens = 4096};
 	kvc_seq *seq = kvc_seq_new(writer, layout, &options);
 
 	if (!seq)
@@ -101,8 +100,8 @@ static kvc_seq *new_seq(kvc_writer *writer, kvc_layout *layout, const char *name
 
 static void snapshot(kvc_seq *seq, const char *name, int replace)
 {
-	struct kvc_snapshot_options options = { .size = sizeof(options), .name = name,
-						.replace = replace };
+	struct kvc_snapshot_options options = {
+		.size = sizeof(options), .name = name, .replace = replace};
 
 	ok(kvc_snapshot(seq, &options, NULL));
 }
@@ -146,8 +145,8 @@ static void test_names(void **state)
 	kvc_layout *layout = open_layout(session);
 	kvc_writer *writer = kvc_writer_new(session);
 	kvc_seq *seq = new_seq(writer, layout, "b/seq");
-	struct kvc_seq_options options = { .size = sizeof(options), .name = "b/seq" };
-	struct kvc_snapshot_options snap = { .size = sizeof(snap), .name = "b/seq" };
+	struct kvc_seq_options options = {.size = sizeof(options), .name = "b/seq"};
+	struct kvc_snapshot_options snap = {.size = sizeof(snap), .name = "b/seq"};
 
 	(void)state;
 	assert_null(kvc_seq_new(writer, layout, &options));
@@ -346,7 +345,7 @@ static void test_wait_and_watch(void **state)
 	kvc_layout *layout = open_layout(session);
 	kvc_writer *writer = kvc_writer_new(session);
 	kvc_seq *seq = new_seq(writer, layout, NULL);
-	struct pollfd p = { .events = POLLIN };
+	struct pollfd p = {.events = POLLIN};
 	int status, fd;
 	pid_t pid;
 	char byte;
@@ -379,7 +378,7 @@ static void test_exhausted(void **state)
 	kvc_session *session = open_session();
 	kvc_layout *layout = open_layout(session);
 	kvc_writer *writer = kvc_writer_new(session);
-	struct kvc_seq_options options = { .size = sizeof(options), .max_tokens = 1u << 20 };
+	struct kvc_seq_options options = {.size = sizeof(options), .max_tokens = 1u << 20};
 	kvc_seq *seq = kvc_seq_new(writer, layout, &options);
 	uint64_t fits = (64u << 20) / kvc_layout_token_bytes(layout) - 1024;
 
@@ -422,7 +421,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-	const struct kt_group group = { tests, sizeof(tests) / sizeof(tests[0]), setup, teardown };
+	const struct kt_group group = {tests, sizeof(tests) / sizeof(tests[0]), setup, teardown};
 
 	if (argc == 4) {
 		runtime_dir = argv[2];

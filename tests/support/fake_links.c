@@ -60,7 +60,7 @@ int keeper_keep(struct keeper_link *link, enum kept_kind kind, uint64_t id, int 
 		close(kept->fd);
 	else
 		kept = &f->kept[f->n_kept++];
-	*kept = (struct kept){ .kind = kind, .id = id, .fd = copy };
+	*kept = (struct kept){.kind = kind, .id = id, .fd = copy};
 	return 0;
 }
 
@@ -154,7 +154,7 @@ static uint64_t now_ns(void *arg)
 
 static void begin_life(struct fake_core *f)
 {
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 
 	f->env.life++;
 	memset(f->env.boot, (int)f->env.life, sizeof(f->env.boot));
@@ -175,7 +175,7 @@ static void begin_life(struct fake_core *f)
 struct fake_core *fake_core_new(const struct settings *settings)
 {
 	struct fake_core *f = calloc(1, sizeof(*f));
-	struct loop_clock clock = { now_ns, f };
+	struct loop_clock clock = {now_ns, f};
 
 	assert_non_null(f);
 	f->settings = *settings;
@@ -238,12 +238,12 @@ static uint32_t hello(struct fake_client *c)
 static void new_conn(struct fake_client *c, uid_t uid)
 {
 	c->is_closed = false;
-	c->conn = (struct attach_conn){ .uid = uid, .gid = uid, .pid = c->pid };
-	c->conn.pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
+	c->conn = (struct attach_conn){.uid = uid, .gid = uid, .pid = c->pid ? c->pid : getpid()};
+	c->conn.pidfd = (int)syscall(SYS_pidfd_open, c->conn.pid, 0);
 	assert_true(c->conn.pidfd >= 0);
 }
 
-struct fake_client *fake_client_new(struct fake_core *f, uid_t uid, uint32_t *status)
+static struct fake_client *begin_client(struct fake_core *f, pid_t pid, uid_t uid, uint32_t *status)
 {
 	struct fake_client *c = calloc(1, sizeof(*c));
 	uint32_t answer;
@@ -252,10 +252,7 @@ struct fake_client *fake_client_new(struct fake_core *f, uid_t uid, uint32_t *st
 	c->f = f;
 	c->fd = -1;
 	c->next_request = 1;
-	c->pid = fork();
-	if (c->pid == 0)
-		for (;;)
-			pause();
+	c->pid = pid;
 	new_conn(c, uid);
 	answer = hello(c);
 	if (status)
@@ -267,6 +264,21 @@ struct fake_client *fake_client_new(struct fake_core *f, uid_t uid, uint32_t *st
 	c->segment = mmap(NULL, KV_SHM_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
 	assert_ptr_not_equal(c->segment, MAP_FAILED);
 	return c;
+}
+
+struct fake_client *fake_client_new(struct fake_core *f, uid_t uid, uint32_t *status)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		for (;;)
+			pause();
+	return begin_client(f, pid, uid, status);
+}
+
+struct fake_client *fake_client_self(struct fake_core *f, uid_t uid)
+{
+	return begin_client(f, 0, uid, NULL);
 }
 
 uint32_t fake_client_again(struct fake_client *c)
@@ -358,9 +370,10 @@ void fake_commit(struct fake_client *c, uint32_t place, uint64_t length, uint64_
 		 const uint64_t *refs, uint64_t n)
 {
 	char *segment = (char *)c->segment;
-	struct kv_shm_place *shm = (struct kv_shm_place *)(segment + c->segment->places_off) + place;
-	struct kv_shm_writer *w =
-		(struct kv_shm_writer *)(segment + c->segment->writers_off) + shm->writer;
+	struct kv_shm_place *shm = (struct kv_shm_place *)(segment + c->segment->places_off) +
+				   place;
+	struct kv_shm_writer *w = (struct kv_shm_writer *)(segment + c->segment->writers_off) +
+				  shm->writer;
 	uint64_t word = kv_word_load(w), update = kv_word_update(word);
 	uint64_t freeze = atomic_load(&shm->freeze_count);
 	struct kv_head head;
@@ -375,10 +388,13 @@ void fake_commit(struct fake_client *c, uint32_t place, uint64_t length, uint64_
 						       shm->n_entries[0], 0, first_block + i);
 		struct kv_shm_entry *e1 = kv_shm_entry(segment, shm->table_off[0],
 						       shm->n_entries[0], 1, first_block + i);
-		struct kv_shm_entry *older =
-			kv_stamps_current(&e0->stamp, &e1->stamp, update) == 0 ? e1 : e0;
+		struct kv_shm_entry *older = kv_stamps_current(&e0->stamp, &e1->stamp, update) ==
+							     0 ?
+						     e1 :
+						     e0;
 
-		atomic_store(&older->ref, kv_ref(freeze, kv_ref_arena(refs[i]), kv_ref_block(refs[i])));
+		atomic_store(&older->ref,
+			     kv_ref(freeze, kv_ref_arena(refs[i]), kv_ref_block(refs[i])));
 		atomic_store(&older->stamp, update + 1);
 	}
 	kv_head_store(&shm->copy[kv_head_older(shm, update)], &head, update + 1);

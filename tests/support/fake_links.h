@@ -45,7 +45,7 @@ struct fake_client {
 	uint64_t acked;
 	/* what the last attach reply said */
 	uint32_t attach_status;
-	int fd; /* that came beside it; owned by the core */
+	int fd;                      /* that came beside it; owned by the core */
 	struct kv_shm_head *segment; /* mapped */
 };
 
@@ -60,6 +60,9 @@ void fake_settle(struct fake_core *f);
 
 /* A session. NULL: refused (attach_status in *status, if not NULL). */
 struct fake_client *fake_client_new(struct fake_core *f, uid_t uid, uint32_t *status);
+
+/* The same for this process itself: it cannot be killed, only hang up. */
+struct fake_client *fake_client_self(struct fake_core *f, uid_t uid);
 
 /* Says Hello again after a restart. Returns the status. */
 uint32_t fake_client_again(struct fake_client *c);

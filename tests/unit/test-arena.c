@@ -37,7 +37,7 @@ static struct kv_layout *make_layout(bool wide)
 	layout->n_layers = 2;
 	layout->layers = calloc(2, sizeof(layout->layers[0]));
 	for (int i = 0; i < 2; i++)
-		layout->layers[i] = (struct kv_layer){ 1, wide ? 512 : 8, wide ? 256 : 4, 0 };
+		layout->layers[i] = (struct kv_layer){1, wide ? 512 : 8, wide ? 256 : 4, 0};
 	assert_int_equal(kv_layout_check(layout, NULL), 0);
 	assert_int_equal(kv_layout_derive(layout, NULL), 0);
 	return layout;
@@ -45,7 +45,7 @@ static struct kv_layout *make_layout(bool wide)
 
 static void begin(struct fixture *f, bool wide)
 {
-	struct arena_spec spec = { .id = 7, .session_id = 3, .layout_id = 1, .n_blocks = N_BLOCKS };
+	struct arena_spec spec = {.id = 7, .session_id = 3, .layout_id = 1, .n_blocks = N_BLOCKS};
 
 	memset(f, 0, sizeof(*f));
 	f->layout = make_layout(wide);
@@ -65,7 +65,7 @@ static void end(struct fixture *f)
 
 static void prefault(struct fixture *f, uint32_t first, uint32_t n)
 {
-	struct arena_prefault p = { .arena = f->arena, .first = first, .n_blocks = n };
+	struct arena_prefault p = {.arena = f->arena, .first = first, .n_blocks = n};
 	int rc;
 
 	do
@@ -254,7 +254,7 @@ static void test_read(void **state)
 static void test_digests_go_with_the_last_pin(void **state)
 {
 	struct fixture f;
-	struct kv_block_digest digest = { { 1, 2, 3 } };
+	struct kv_block_digest digest = {{1, 2, 3}};
 
 	(void)state;
 	begin(&f, false);
@@ -281,7 +281,7 @@ struct shadow {
 
 static void compare(const struct fixture *f, const struct shadow *s)
 {
-	uint64_t n[BLOCK_CLASSES] = { 0 };
+	uint64_t n[BLOCK_CLASSES] = {0};
 	uint64_t sum = 0;
 
 	for (uint32_t b = 0; b < N_BLOCKS; b++) {
@@ -353,7 +353,7 @@ static void step(struct fixture *f, struct shadow *s, unsigned *seed)
 static void test_random(void **state)
 {
 	struct fixture f;
-	struct shadow s = { 0 };
+	struct shadow s = {0};
 	unsigned seed = 20;
 
 	(void)state;
@@ -371,7 +371,7 @@ static void test_limits(void **state)
 {
 	struct pool pool;
 	struct pool_user *a, *b;
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 
 	(void)state;
 	pool_init(&pool, 1000, 600);

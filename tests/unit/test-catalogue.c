@@ -46,7 +46,7 @@ static int kept(const struct catalogue *c)
 
 static struct seen read_all(const struct catalogue *c)
 {
-	struct seen seen = { 0 };
+	struct seen seen = {0};
 
 	assert_int_equal(catalogue_each(c, note, &seen, NULL), 0);
 	return seen;
@@ -102,7 +102,7 @@ static void test_a_discarded_batch_never_happened(void **state)
 static void test_a_batch_without_room_is_refused_whole(void **state)
 {
 	struct catalogue c;
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 
 	(void)state;
 	assert_int_equal(catalogue_make(&c, NULL), 0);
@@ -135,7 +135,7 @@ static void test_each_flipped_byte_is_refused(void **state)
 	end = catalogue_bytes(&c);
 	fd = kept(&c);
 	for (uint64_t off = 0; off < end; off++) {
-		struct errbuf err = { 0 };
+		struct errbuf err = {0};
 
 		if (off == sizeof(uint64_t) * 3)
 			off = CAT_HEAD_BYTES; /* the rest of the head means nothing */
@@ -180,7 +180,7 @@ static void test_each_cut_is_refused_or_ends_between_records(void **state)
 static void test_a_foreign_descriptor_is_refused(void **state)
 {
 	struct catalogue c;
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 
 	(void)state;
 	assert_int_equal(catalogue_adopt(&c, open("/dev/null", O_RDWR | O_CLOEXEC), &err), -1);
@@ -209,7 +209,8 @@ static void test_it_is_stale_when_half_is_dead(void **state)
 static const struct CMUnitTest tests[] = {
 	KT_TEST("committed batches are found in order", test_committed_batches_are_found_in_order),
 	KT_TEST("a discarded batch never happened", test_a_discarded_batch_never_happened),
-	KT_TEST("a batch without room is refused whole", test_a_batch_without_room_is_refused_whole),
+	KT_TEST("a batch without room is refused whole",
+		test_a_batch_without_room_is_refused_whole),
 	KT_TEST("each flipped byte is refused", test_each_flipped_byte_is_refused),
 	KT_TEST("each cut is refused or ends between records",
 		test_each_cut_is_refused_or_ends_between_records),

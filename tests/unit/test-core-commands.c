@@ -28,10 +28,10 @@ struct fixture {
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
-#define COMMAND(which, field, type)                                                                \
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;                                       \
-	Kv__Wire__##type command;                                                                  \
-	request.command_case = KV__WIRE__REQUEST__COMMAND_##which;                                 \
+#define COMMAND(which, field, type) \
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT; \
+	Kv__Wire__##type command; \
+	request.command_case = KV__WIRE__REQUEST__COMMAND_##which; \
 	request.field = &command
 
 /* The status of a command; *reply (may be NULL) is freed by the caller. */
@@ -71,8 +71,8 @@ static uint32_t noop(struct fake_client *c)
 static uint64_t register_layout(struct fake_client *c)
 {
 	Kv__Wire__Layout layout = KV__WIRE__LAYOUT__INIT;
-	Kv__Wire__Layer layer = KV__WIRE__LAYER__INIT, *layers[1] = { &layer };
-	uint8_t fingerprint[32] = { 7 };
+	Kv__Wire__Layer layer = KV__WIRE__LAYER__INIT, *layers[1] = {&layer};
+	uint8_t fingerprint[32] = {7};
 	Kv__Wire__Reply *reply;
 	uint64_t id;
 	COMMAND(LAYOUT_REGISTER, layout_register, LayoutRegister);
@@ -108,8 +108,8 @@ static uint32_t new_writer(struct fake_client *c)
 }
 
 /* The place, and its sequence's number in *id (may be NULL). */
-static uint32_t new_seq(struct fixture *x, struct fake_client *c, uint32_t writer,
-			const char *name, uint64_t *id)
+static uint32_t new_seq(struct fixture *x, struct fake_client *c, uint32_t writer, const char *name,
+			uint64_t *id)
 {
 	Kv__Wire__Reply *reply;
 	uint32_t place;
@@ -131,7 +131,7 @@ static uint32_t new_seq(struct fixture *x, struct fake_client *c, uint32_t write
 static uint32_t reserve(struct fixture *x, struct fake_client *c, uint32_t n_blocks,
 			uint64_t *first_ref)
 {
-	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = { &need };
+	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = {&need};
 	Kv__Wire__Reply *reply;
 	uint32_t status;
 	COMMAND(RESERVE, reserve, Reserve);
@@ -202,8 +202,7 @@ static uint32_t snapshot(struct fake_client *c, uint32_t place, const char *name
 	return last_status(c->f);
 }
 
-static uint32_t by_name(struct fake_client *c, int which, const char *name,
-			Kv__Wire__Reply **reply)
+static uint32_t by_name(struct fake_client *c, int which, const char *name, Kv__Wire__Reply **reply)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
@@ -258,8 +257,9 @@ static void word_close(struct fake_client *c, uint32_t writer)
 	uint64_t word = kv_word_load(word_of(c, writer));
 	enum kv_word_state next = kv_word_state(word) == KV_WANTED ? KV_HELD : KV_IDLE;
 
-	assert_true(kv_word_swap(word_of(c, writer), word,
-				 kv_word(next, kv_word_generation(word), kv_word_update(word) + 1)));
+	assert_true(
+		kv_word_swap(word_of(c, writer), word,
+			     kv_word(next, kv_word_generation(word), kv_word_update(word) + 1)));
 }
 
 static void pass_time(struct fake_core *f, uint64_t ms)
@@ -377,9 +377,9 @@ static void test_after_restart(void **state)
 
 static void test_refused(void **state)
 {
-	static const uint8_t junk[] = { 0xff, 0xff, 0xff, 0xff, 0xff };
+	static const uint8_t junk[] = {0xff, 0xff, 0xff, 0xff, 0xff};
 	Kv__Wire__Request none = KV__WIRE__REQUEST__INIT;
-	uint8_t token[16] = { 0 };
+	uint8_t token[16] = {0};
 	struct fixture x;
 
 	(void)state;
@@ -459,7 +459,7 @@ static void test_wait_deadline(void **state)
 
 static void test_waits_for_writer(void **state)
 {
-	static const char *const name[] = { "snap" };
+	static const char *const name[] = {"snap"};
 	struct fixture x;
 	uint32_t place;
 	uint64_t before, word;
@@ -486,7 +486,7 @@ static void test_waits_for_writer(void **state)
 
 static void test_busy(void **state)
 {
-	static const char *const names[] = { "one", "two" };
+	static const char *const names[] = {"one", "two"};
 	struct fixture x;
 	uint32_t places[2];
 
@@ -516,7 +516,7 @@ static void test_busy(void **state)
 
 static void test_killed_while_wanted(void **state)
 {
-	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 	struct fixture x;
 	uint32_t place;
@@ -571,7 +571,7 @@ static uint32_t rollback(struct fake_client *c, size_t n, const char *const *nam
 
 static void test_rollback(void **state)
 {
-	static const char *const names[] = { "live", "parked" };
+	static const char *const names[] = {"live", "parked"};
 	struct fixture x;
 	uint32_t live, parked;
 	uint64_t update;
@@ -589,10 +589,10 @@ static void test_rollback(void **state)
 	command.park = 1;
 	assert_int_equal(call(x.a, &request, NULL), 0);
 	update = kv_word_update(kv_word_load(word_of(x.a, 0)));
-	assert_int_equal(rollback(x.b, 2, names, (uint64_t[]){ 4, 8 }), KV_ERANGE);
+	assert_int_equal(rollback(x.b, 2, names, (uint64_t[]){4, 8}), KV_ERANGE);
 	assert_int_equal(length_of(x.b, "live"), 10);
 	assert_int_equal(kv_word_update(kv_word_load(word_of(x.a, 0))), update);
-	assert_int_equal(rollback(x.b, 2, names, (uint64_t[]){ 4, 0 }), 0);
+	assert_int_equal(rollback(x.b, 2, names, (uint64_t[]){4, 0}), 0);
 	assert_int_equal(length_of(x.b, "live"), 4);
 	assert_int_equal(length_of(x.b, "parked"), 0);
 	assert_int_equal(kv_word_update(kv_word_load(word_of(x.a, 0))), update + 1);
@@ -624,10 +624,8 @@ static void test_rollback_is_completed(void **state)
 	assert_int_equal(kv_word_update(kv_word_load(w)), update);
 	assert_int_equal(hold_try(w), 0);
 	x.f->core->decided.n = 1;
-	x.f->core->decided.ones[0] = (struct cat_decided_one){ .session = x.a->session,
-							       .place = place,
-							       .update = update,
-							       .length_tokens = 3 };
+	x.f->core->decided.ones[0] = (struct cat_decided_one){
+		.session = x.a->session, .place = place, .update = update, .length_tokens = 3};
 	log_decided(x.f->core);
 	assert_int_equal(catalogue_commit(&x.f->core->catalogue), 0);
 	assert_int_equal(fake_core_restart(x.f), 0);
@@ -660,9 +658,10 @@ static void test_lying_table(void **state)
 	assert_int_equal(reserve(&x, x.a, 1, &ref), 0);
 	/* not granted; no such arena; out of the arena; a number of another session */
 	for (int i = 0; i < 4; i++) {
-		lie = i == 0 ? ref + 1 : i == 1 ? kv_ref(0, 9, 0) :
-		      i == 2		? kv_ref(0, kv_ref_arena(ref), KV_REF_BLOCK_MAX) :
-					  kv_ref(0, 4095, 1);
+		lie = i == 0 ? ref + 1 :
+		      i == 1 ? kv_ref(0, 9, 0) :
+		      i == 2 ? kv_ref(0, kv_ref_arena(ref), KV_REF_BLOCK_MAX) :
+			       kv_ref(0, 4095, 1);
 		fake_commit(x.a, bad, 4, 0, &lie, 1);
 		assert_int_equal(snapshot(x.a, bad, "snap"), KV_ECORRUPT);
 		assert_null(names_find(x.f->core, 1000, "snap"));
@@ -691,8 +690,9 @@ static void test_scribbled_segment(void **state)
 	fill(&x, x.a, place, 8);
 	for (int round = 0; round < 300; round++) {
 		char *segment = (char *)x.a->segment;
-		struct kv_shm_place *shm =
-			(struct kv_shm_place *)(segment + x.a->segment->places_off) + place;
+		struct kv_shm_place *shm = (struct kv_shm_place *)(segment +
+								   x.a->segment->places_off) +
+					   place;
 
 		for (int i = 0; i < 8; i++) {
 			size_t off = offsetof(struct kv_shm_place, base_id) +
@@ -703,7 +703,7 @@ static void test_scribbled_segment(void **state)
 		atomic_store(&word_of(x.a, 0)->word,
 			     kv_word((enum kv_word_state)(rand_r(&seed) % 4), 1,
 				     (uint64_t)rand_r(&seed) % 4));
-		send_snapshot(x.a, 1, &place, (const char *const[]){ "" }, 1);
+		send_snapshot(x.a, 1, &place, (const char *const[]){""}, 1);
 		pass_time(x.f, 2);
 		assert_null(x.f->core->pending);
 		assert_int_equal(noop(x.b), 0);
@@ -767,8 +767,7 @@ static void test_other_user(void **state)
 	assert_int_equal(by_name(c, KV__WIRE__REQUEST__COMMAND_SHOW, "snap", NULL), KV_ENOTFOUND);
 	assert_int_equal(by_name(c, KV__WIRE__REQUEST__COMMAND_OPEN, "snap", NULL), KV_ENOTFOUND);
 	assert_int_equal(by_name(c, KV__WIRE__REQUEST__COMMAND_VERIFY, "seq", NULL), KV_ENOTFOUND);
-	assert_int_equal(by_name(c, KV__WIRE__REQUEST__COMMAND_REMOVE, "snap", NULL),
-			 KV_ENOTFOUND);
+	assert_int_equal(by_name(c, KV__WIRE__REQUEST__COMMAND_REMOVE, "snap", NULL), KV_ENOTFOUND);
 	kv__wire__list__init(&command);
 	assert_int_equal(call(c, &request, &reply), 0);
 	assert_int_equal(reply->objects->n_objects, 0);
@@ -849,7 +848,7 @@ static void test_pages(void **state)
 
 static void test_big_reserve(void **state)
 {
-	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = { &need };
+	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = {&need};
 	struct fixture x;
 	uint64_t before, total;
 	COMMAND(RESERVE, reserve, Reserve);
@@ -957,8 +956,7 @@ static const struct CMUnitTest tests[] = {
 		test_rollback_is_completed),
 	KT_TEST("a table that names foreign blocks is refused, and dropped at the end",
 		test_lying_table),
-	KT_TEST("a scribbled control segment costs only its own sequences",
-		test_scribbled_segment),
+	KT_TEST("a scribbled control segment costs only its own sequences", test_scribbled_segment),
 	KT_TEST("a session that makes memory for itself is ended", test_overdraft),
 	KT_TEST("what another user has is not found", test_other_user),
 	KT_TEST("sessions are limited, also by the keeper, and nothing is left of a refused one",

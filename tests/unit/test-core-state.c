@@ -120,7 +120,7 @@ static void check_session(const struct core *core, const struct session *session
 
 static void check_books(const struct core *core)
 {
-	uint64_t class_bytes[BLOCK_CLASSES] = { 0 };
+	uint64_t class_bytes[BLOCK_CLASSES] = {0};
 	uint64_t sum = 0;
 
 	for (size_t i = 0; i < core->arenas.n; i++)
@@ -188,7 +188,7 @@ static int compare_records(const void *a, const void *b)
 static struct picture take_picture(struct core *core)
 {
 	struct catalogue saved = core->catalogue;
-	struct picture p = { 0 };
+	struct picture p = {0};
 
 	assert_int_equal(catalogue_make(&core->catalogue, NULL), 0);
 	state_dump(core, false);
@@ -237,18 +237,18 @@ static uint32_t call(struct world *w, unsigned client, Kv__Wire__Request *reques
 	return status;
 }
 
-#define COMMAND(which, field, type)                                                                \
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;                                       \
-	Kv__Wire__##type command;                                                                  \
-	request.command_case = KV__WIRE__REQUEST__COMMAND_##which;                                 \
+#define COMMAND(which, field, type) \
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT; \
+	Kv__Wire__##type command; \
+	request.command_case = KV__WIRE__REQUEST__COMMAND_##which; \
 	request.field = &command
 
 static uint64_t register_layout(struct world *w, unsigned client)
 {
 	COMMAND(LAYOUT_REGISTER, layout_register, LayoutRegister);
 	Kv__Wire__Layout layout = KV__WIRE__LAYOUT__INIT;
-	Kv__Wire__Layer layer = KV__WIRE__LAYER__INIT, *layers[1] = { &layer };
-	uint8_t fingerprint[32] = { 7 };
+	Kv__Wire__Layer layer = KV__WIRE__LAYER__INIT, *layers[1] = {&layer};
+	uint8_t fingerprint[32] = {7};
 	Kv__Wire__Reply *reply;
 	uint64_t id;
 
@@ -316,14 +316,14 @@ static void adopt(struct world *w, struct seq *s, unsigned client, const Kv__Wir
 {
 	struct fake_client *c = w->clients[client];
 	char *segment = (char *)c->segment;
-	struct kv_shm_place *shm =
-		(struct kv_shm_place *)(segment + c->segment->places_off) + place->place;
+	struct kv_shm_place *shm = (struct kv_shm_place *)(segment + c->segment->places_off) +
+				   place->place;
 
-	*s = (struct seq){ .is_live = true,
-			   .client = client,
-			   .place = place->place,
-			   .base = place->base_id,
-			   .length = place->length_tokens };
+	*s = (struct seq){.is_live = true,
+			  .client = client,
+			  .place = place->place,
+			  .base = place->base_id,
+			  .length = place->length_tokens};
 	s->own_from = (s->length + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
 	for (uint64_t i = 0; i < s->own_from; i++)
 		s->refs[i] = kv_shm_entry(segment, shm->table_off[0], shm->n_entries[0], 0, i)->ref;
@@ -366,16 +366,16 @@ static void fill_block(struct world *w, unsigned client, uint64_t ref, int salt)
 	for (uint32_t r = 0; r < 2; r++) {
 		uint32_t piece = arena->layout->regions[r].piece_bytes;
 
-		assert_int_equal(pwrite(arena->fd, bytes, piece,
-					(off_t)(arena->region_off[r] +
-						(uint64_t)kv_ref_block(ref) * piece)),
-				 piece);
+		assert_int_equal(
+			pwrite(arena->fd, bytes, piece,
+			       (off_t)(arena->region_off[r] + (uint64_t)kv_ref_block(ref) * piece)),
+			piece);
 	}
 }
 
 static void release(struct world *w, unsigned client, uint64_t ref)
 {
-	Kv__Wire__Run run = KV__WIRE__RUN__INIT, *runs[1] = { &run };
+	Kv__Wire__Run run = KV__WIRE__RUN__INIT, *runs[1] = {&run};
 	COMMAND(RELEASE, release, Release);
 
 	kv__wire__release__init(&command);
@@ -392,7 +392,7 @@ static void release(struct world *w, unsigned client, uint64_t ref)
 static void op_append(struct world *w)
 {
 	struct seq *s = some_seq(w);
-	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = { &need };
+	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = {&need};
 	uint64_t at = s ? (s->length + BLOCK_TOKENS - 1) / BLOCK_TOKENS : 0;
 	uint64_t refs[4], n = 0;
 	Kv__Wire__Reply *reply;
@@ -441,7 +441,7 @@ static void op_rollback_own(struct world *w)
 static void op_snapshot(struct world *w)
 {
 	struct seq *s = some_seq(w);
-	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 	char name[32];
 	COMMAND(SNAPSHOT, snapshot, Snapshot);
@@ -464,7 +464,7 @@ static void op_snapshot(struct world *w)
 static void op_fork(struct world *w)
 {
 	unsigned client = dice(w, N_CLIENTS);
-	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 	char name[32], own[32];
 	COMMAND(FORK, fork, Fork);
@@ -512,7 +512,7 @@ static void op_remove(struct world *w)
 
 static void unpin(struct world *w, const struct seq *s)
 {
-	uint64_t ids[1] = { s->base };
+	uint64_t ids[1] = {s->base};
 	COMMAND(UNPIN, unpin, Unpin);
 
 	for (unsigned i = 0; i < N_SEQS; i++)
@@ -547,7 +547,7 @@ static void op_drop(struct world *w)
 /* An operator takes a sequence by name back to some of its tokens. */
 static void op_rollback(struct world *w)
 {
-	Kv__Wire__RollbackOne one = KV__WIRE__ROLLBACK_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__RollbackOne one = KV__WIRE__ROLLBACK_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 	struct object *object;
 	char name[32];
@@ -648,12 +648,10 @@ static void op_restart(struct world *w)
 		assert_int_equal(fake_client_again(w->clients[i]), 0);
 }
 
-static void (*const ops[])(struct world *) = { op_new,	    op_append,	 op_append,
-					       op_append,   op_snapshot, op_snapshot,
-					       op_fork,	    op_fork,	 op_takeover,
-					       op_remove,   op_drop,	 op_rollback_own,
-					       op_rollback, op_verify,	 op_end,
-					       op_restart };
+static void (*const ops[])(struct world *) = {op_new,      op_append,   op_append, op_append,
+					      op_snapshot, op_snapshot, op_fork,   op_fork,
+					      op_takeover, op_remove,   op_drop,   op_rollback_own,
+					      op_rollback, op_verify,   op_end,    op_restart};
 
 static void finish(struct world *w)
 {
