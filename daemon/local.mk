@@ -106,4 +106,5 @@ libkvdaemon_la_SOURCES += \
 	daemon/state.c daemon/state.h \
 	daemon/state_dump.c \
 	daemon/state_load.c \
-	daemon/state_log.c daemon/state_log.h
+	daemon/state_log.c daemon/state_log.h \
+	daemon/state_records.c daemon/state_records.h
