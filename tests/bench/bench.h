@@ -100,10 +100,10 @@ void bench_keep_worse(struct bench_result *result, const struct bench_result *ot
  * library has an error for this thread. */
 void bench_die(const char *what, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
-#define BENCH_CHECK(condition)                                                                     \
-	do {                                                                                       \
-		if (!(condition))                                                                  \
-			bench_die("%s:%d: %s", __FILE__, __LINE__, #condition);                    \
+#define BENCH_CHECK(condition) \
+	do { \
+		if (!(condition)) \
+			bench_die("%s:%d: %s", __FILE__, __LINE__, #condition); \
 	} while (0)
 
 /* A process that works for a group; fd is its end of a pair of sockets. It ends when the group
@@ -158,7 +158,7 @@ void bench_echo_like_last_call(struct bench_echo *echo);
 extern const char *bench_runtime_dir;
 
 /* Layouts of the table: 32 layers x 8 heads x 128 bf16, and one layer of that (4 KiB a token). */
-#define BENCH_LAYERS    32u
+#define BENCH_LAYERS 32u
 #define BENCH_ROW_BYTES 2048u /* K or V of one layer of one token */
 #define BENCH_SOURCE_BYTES (1u << 20)
 

@@ -23,9 +23,8 @@ static kvc_layout *register_layout(kvc_session *session, uint32_t n_layers)
 	};
 
 	for (uint32_t i = 0; i < n_layers; i++)
-		layers[i] = (struct kvc_layer){.n_query_groups = HEADS,
-					       .k_width = WIDTH,
-					       .v_width = WIDTH};
+		layers[i] = (struct kvc_layer){
+			.n_query_groups = HEADS, .k_width = WIDTH, .v_width = WIDTH};
 	return kvc_layout_register(session, &options);
 }
 
@@ -94,8 +93,8 @@ struct bench_gauges bench_gauges(struct bench_cache *cache)
 	rpc_request_init(&request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
 	request.status = &command;
-	BENCH_CHECK(reply = rpc_ask(cache->session, &request,
-				    KV__WIRE__REPLY__RESULT_STATUS_RESULT));
+	BENCH_CHECK(
+		reply = rpc_ask(cache->session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT));
 	gauges = (struct bench_gauges){
 		.live_bytes = reply->status_result->pool_live_bytes,
 		.reserved_bytes = reply->status_result->pool_reserved_bytes,

@@ -6,9 +6,9 @@
  */
 #include "tests/bench/bench.h"
 
-#define CLIENTS	 8
-#define TOKENS	 91
-#define SLICES	 25
+#define CLIENTS 8
+#define TOKENS 91
+#define SLICES 25
 #define SLICE_NS 100000000u
 
 enum { ECHO = 1, WORK = 2, END = 3 };

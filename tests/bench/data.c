@@ -12,10 +12,10 @@
 
 #include "tests/bench/bench.h"
 
-#define TOKENS	     4096u
+#define TOKENS 4096u
 #define SOURCE_BYTES (64u << 20)
-#define BATCH_SEQS   32u
-#define UPDATES	     1000u
+#define BATCH_SEQS 32u
+#define UPDATES 1000u
 #define FILLED_SLOTS 8u
 
 /* ---- token_commit ------------------------------------------------------------------------- */

@@ -48,7 +48,8 @@ static bool is_wanted(const struct bench_group *group, const char *only)
 static int run(const struct options *options)
 {
 	/* Pools for the longest caches; memory that is not used is not taken. */
-	static const char *const arguments[] = {"--pool-bytes", "2560M", "--log-level", "warn", NULL};
+	static const char *const arguments[] = {"--pool-bytes", "2560M", "--log-level", "warn",
+						NULL};
 	struct kt_daemon *daemon;
 	int rc = 0;
 

@@ -6,7 +6,7 @@
 #include "tests/bench/bench.h"
 
 #define WARM_UP_PAIRS 2
-#define CLOCK_TRIES   1001
+#define CLOCK_TRIES 1001
 
 uint64_t bench_now_ns(void)
 {

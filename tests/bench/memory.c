@@ -13,8 +13,8 @@
 
 #include "tests/bench/bench.h"
 
-#define LONG  131072u
-#define MANY  16u
+#define LONG 131072u
+#define MANY 16u
 #define FORKS 4u
 
 /* Private memory of a process; what is shared (control segments, arenas) is not in it. */
@@ -24,8 +24,7 @@ static uint64_t anonymous_bytes(uint64_t pid)
 	char path[64], line[256];
 	FILE *file;
 
-	snprintf(path, sizeof(path), "/proc/%llu/smaps_rollup",
-		 (unsigned long long)pid);
+	snprintf(path, sizeof(path), "/proc/%llu/smaps_rollup", (unsigned long long)pid);
 	file = fopen(path, "re");
 	BENCH_CHECK(file);
 	while (fgets(line, sizeof(line), file))

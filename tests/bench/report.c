@@ -99,7 +99,8 @@ void bench_print(const char *only)
 {
 	unsigned n_rows = 0, n_reached = 0;
 
-	printf("%-17s %9s %9s %-5s %6s  %s\n", "row", "value", "reference", "unit", "ratio", "limit");
+	printf("%-17s %9s %9s %-5s %6s  %s\n", "row", "value", "reference", "unit", "ratio",
+	       "limit");
 	for (size_t i = 0; i < bench_n_rows; i++) {
 		if (!is_wanted(&bench_rows[i], only))
 			continue;
@@ -134,15 +135,14 @@ int bench_write_json(const char *path)
 		const struct bench_result *r = &results[i];
 		bool compared = r->measured && r->has_reference;
 
-		json_array_append_new(
-			list, json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:s*}", "name",
-					bench_rows[i].name, "value",
-					number_or_null(r->measured, r->value), "unit",
-					bench_rows[i].unit, "reference", bench_rows[i].reference,
-					"reference_value",
-					number_or_null(compared, r->reference_value), "ratio",
-					number_or_null(compared, r->ratio), "note",
-					r->measured ? NULL : r->note));
+		json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:s?, s:o, s:o, s:s*}",
+						      "name", bench_rows[i].name, "value",
+						      number_or_null(r->measured, r->value), "unit",
+						      bench_rows[i].unit, "reference",
+						      bench_rows[i].reference, "reference_value",
+						      number_or_null(compared, r->reference_value),
+						      "ratio", number_or_null(compared, r->ratio),
+						      "note", r->measured ? NULL : r->note));
 	}
 	rc = json_dump_file(list, path, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
 	json_decref(list);

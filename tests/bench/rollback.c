@@ -8,9 +8,9 @@
 
 #include "tests/bench/bench.h"
 
-#define CALLS	    100000u
-#define SHORT	    1024u
-#define LONG	    131072u
+#define CALLS 100000u
+#define SHORT 1024u
+#define LONG 131072u
 #define MANY_TOKENS 100u
 
 struct rollback {

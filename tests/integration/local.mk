@@ -5,6 +5,11 @@
 
 integration_tests =
 
+integration_tests += tests/integration/test-hot-path
+tests_integration_test_hot_path_SOURCES = tests/integration/test-hot-path.c
+tests_integration_test_hot_path_LDADD = libkvtest.la libkvcache.la
+EXTRA_tests_integration_test_hot_path_DEPENDENCIES = kvcached$(EXEEXT)
+
 script_tests += tests/integration/score-heldout
 
 integration_tests += tests/integration/test-core
