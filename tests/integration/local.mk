@@ -60,6 +60,10 @@ integration_tests += tests/integration/test-faults-memory
 tests_integration_test_faults_memory_SOURCES = tests/integration/test-faults-memory.c
 tests_integration_test_faults_memory_LDADD = libkvtestclient.la
 
+integration_tests += tests/integration/test-access
+tests_integration_test_access_SOURCES = tests/integration/test-access.c
+tests_integration_test_access_LDADD = libkvtestclient.la
+
 integration_tests += tests/integration/test-cases
 tests_integration_test_cases_SOURCES = tests/integration/test-cases.c
 tests_integration_test_cases_LDADD = libkvtestclient.la
