@@ -1,14 +1,19 @@
 /*
- * Writers' and sequences' handles, the control part: what writers.c, sequences.c, snapshots.c and
- * batch.c share, and what kvc_close frees.
+ * Writers' and sequences' handles, the control part: what writers.c, sequences.c, reserve.c,
+ * snapshots.c and batch.c share, and what kvc_close frees.
  */
 #ifndef KV_CLIENT_HANDLES_H
 #define KV_CLIENT_HANDLES_H
 
 #include "client/seq.h"
 
-/* Gives blocks back to the daemon: those on release lists; with `all` those in pools too. Lost
- * messages are made good when the session ends. Writer's thread. */
+/* Tells the daemon that these runs come back. A lost message is made good when the session ends;
+ * the thread's error stays what it was. Writer's thread. */
+void handles_tell_release(struct kvc_session *session, uint64_t layout_id, Kv__Wire__Run **runs,
+			  size_t n_runs);
+
+/* Gives blocks back to the daemon: those on release lists; with `all` those in pools too. Writer's
+ * thread. */
 void handles_release(struct kvc_writer *writer, bool all);
 
 /* The same for blocks that are kept for later, and unused pins; false if there are no blocks. */

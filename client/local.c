@@ -1,7 +1,10 @@
 /*
- * Forks and snapshots inside a session (design rule 13): no message, no daemon. An update of the
- * writer: the parent's freeze marks are raised and the new header appears with one swap. Blocks
- * are counted in the writer's books; those of others are covered by the pin on their base.
+ * Forks and snapshots inside a session: no message, no daemon. An update of the writer: the
+ * parent's freeze marks are raised and the new header appears with one swap. Blocks are counted
+ * in the writer's books; those of others are covered by the pin on their base.
+ *
+ * Failure. KVC_ERESERVE before anything has changed: places and blocks are set aside by
+ * kvc_reserve_forks and kvc_reserve. Writer's thread.
  */
 #include <string.h>
 

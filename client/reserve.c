@@ -16,25 +16,6 @@
 
 /* ---- blocks --------------------------------------------------------------------------------- */
 
-static void release_runs(struct kvc_session *session, uint64_t layout_id, Kv__Wire__Run **runs,
-			 size_t n_runs)
-{
-	Kv__Wire__Request request;
-	Kv__Wire__Release command = KV__WIRE__RELEASE__INIT;
-	struct errbuf why = *kvc_err();
-
-	if (n_runs) {
-		rpc_request_init(&request);
-		request.command_case = KV__WIRE__REQUEST__COMMAND_RELEASE;
-		request.release = &command;
-		command.layout_id = layout_id;
-		command.runs = runs;
-		command.n_runs = n_runs;
-		rpc_do(session, &request);
-	}
-	*kvc_err() = why;
-}
-
 /* The granted runs are what was asked for, and their arenas can be used. */
 static int check_runs(struct kvc_session *session, const struct kvc_layout *layout,
 		      const Kv__Wire__RunsResult *result, const uint32_t need[KV_GROUPS_MAX])
@@ -89,7 +70,7 @@ Kv__Wire__Reply *reserve_ask(struct kvc_session *session, const struct kvc_layou
 	command.needs = want_at;
 	reply = rpc_ask(session, &request, KV__WIRE__REPLY__RESULT_RUNS);
 	if (reply && check_runs(session, layout, reply->runs, needs->n_blocks)) {
-		release_runs(session, layout->id, reply->runs->runs, reply->runs->n_runs);
+		handles_tell_release(session, layout->id, reply->runs->runs, reply->runs->n_runs);
 		rpc_reply_free(reply);
 		reply = NULL;
 	}
@@ -123,8 +104,8 @@ static int grant_all(struct kvc_seq *seq, const Kv__Wire__RunsResult *result)
 		const Kv__Wire__Run *run = result->runs[i];
 
 		if (seq_grant(seq, run->group, run->arena, run->first_block, run->n_blocks)) {
-			release_runs(seq->writer->session, seq->layout->id, result->runs + i + 1,
-				     result->n_runs - i - 1);
+			handles_tell_release(seq->writer->session, seq->layout->id,
+					     result->runs + i + 1, result->n_runs - i - 1);
 			return -1;
 		}
 	}

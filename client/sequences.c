@@ -1,10 +1,9 @@
 /*
- * Sequences: made, named and ended by the daemon's leave, and what is set aside for them.
+ * Sequences: made, named and ended by the daemon's leave; blocks given back to it.
  *
  * Failure. A handle is freed only when the daemon has heard of it. If it cannot be reached, the
  * handle stays in the writer's books, so that its blocks are not used again while the daemon
- * still counts on them; the session's end frees it. A reserve is granted whole or not at all.
- * Writer's thread.
+ * still counts on them; the session's end frees it. Writer's thread.
  */
 #include <string.h>
 
@@ -29,20 +28,29 @@ struct releasing {
 	Kv__Wire__Run *run_at[RELEASE_RUNS];
 };
 
-static void send_release(struct releasing *releasing)
+void handles_tell_release(struct kvc_session *session, uint64_t layout_id, Kv__Wire__Run **runs,
+			  size_t n_runs)
 {
 	Kv__Wire__Request request;
 	Kv__Wire__Release command = KV__WIRE__RELEASE__INIT;
+	struct errbuf saved = *kvc_err();
 
-	if (releasing->n_runs == 0)
+	if (n_runs == 0)
 		return;
 	rpc_request_init(&request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_RELEASE;
 	request.release = &command;
-	command.layout_id = releasing->layout_id;
-	command.n_runs = releasing->n_runs;
-	command.runs = releasing->run_at;
-	rpc_do(releasing->session, &request);
+	command.layout_id = layout_id;
+	command.n_runs = n_runs;
+	command.runs = runs;
+	rpc_do(session, &request);
+	*kvc_err() = saved; /* nobody asked for this call */
+}
+
+static void send_release(struct releasing *releasing)
+{
+	handles_tell_release(releasing->session, releasing->layout_id, releasing->run_at,
+			     releasing->n_runs);
 	releasing->n_runs = 0;
 }
 
@@ -75,7 +83,6 @@ static bool has_pooled(const struct kvc_writer *writer)
 void handles_release(struct kvc_writer *writer, bool all)
 {
 	struct releasing releasing;
-	struct errbuf saved = *kvc_err();
 
 	if (writer_release_count(writer) == 0 && !(all && has_pooled(writer)))
 		return;
@@ -84,7 +91,6 @@ void handles_release(struct kvc_writer *writer, bool all)
 	releasing.n_runs = 0;
 	writer_release(writer, all, add_run, &releasing);
 	send_release(&releasing);
-	*kvc_err() = saved; /* nobody asked for this call */
 }
 
 bool handles_release_pooled(struct kvc_writer *writer)
