@@ -262,7 +262,7 @@ struct cat_digest {
 static_assert(sizeof(struct cat_digests) == 24, "digests");
 static_assert(sizeof(struct cat_digest) == 24, "digest");
 
-/* CAT_WATCH: a session waits for a name with an eventfd that the keeper holds; followed by the
+/* CAT_WATCH: a session waits for a name with a socket whose end the keeper holds; followed by the
  * name. n_name 0: the watch is over. */
 struct cat_watch {
 	uint64_t id;
