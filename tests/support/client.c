@@ -231,6 +231,37 @@ void kt_assert_tokens(kvc_seq *seq, const uint64_t *tokens, uint64_t n)
 	assert_null(why);
 }
 
+static bool guess(const char *row, size_t bytes, uint64_t first, uint64_t stride,
+		  uint64_t n_choices, uint64_t *token)
+{
+	char expected[256];
+
+	for (uint64_t k = 0; k < n_choices; k++) {
+		*token = first + k * stride;
+		fill_row(expected, bytes, *token, 0, 0);
+		if (memcmp(row, expected, bytes) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool kt_seq_guess(kvc_seq *seq, uint64_t stride, uint64_t n_choices, uint64_t *tokens)
+{
+	int64_t n_runs = kvc_view_runs(seq, 0, NULL, 0);
+	struct kvc_run *runs = calloc((size_t)n_runs + 1, sizeof(*runs));
+	bool all = n_runs >= 0 && runs;
+
+	if (all)
+		kvc_view_runs(seq, 0, runs, (size_t)n_runs);
+	for (int64_t i = 0; all && i < n_runs; i++)
+		for (uint64_t t = 0; all && t < runs[i].n_tokens; t++)
+			all = guess((const char *)runs[i].k + t * runs[i].k_row_bytes,
+				    runs[i].k_row_bytes, runs[i].first_token + t, stride, n_choices,
+				    &tokens[runs[i].first_token + t]);
+	free(runs);
+	return all;
+}
+
 /* ---- an operator's commands --------------------------------------------------------------- */
 
 #define TARGETS_MAX 64

@@ -64,6 +64,10 @@ void kt_append_numbers(kvc_writer *writer, kvc_seq *seq, uint64_t first, uint64_
 const char *kt_seq_differs(kvc_seq *seq, const uint64_t *tokens, uint64_t n);
 void kt_assert_tokens(kvc_seq *seq, const uint64_t *tokens, uint64_t n);
 
+/* Finds out which tokens a sequence has, when token i is one of i, i + stride, ... (n_choices): by
+ * the first of its rows. False if there is one that is none of them. tokens[kvc_length()]. */
+bool kt_seq_guess(kvc_seq *seq, uint64_t stride, uint64_t n_choices, uint64_t *tokens);
+
 /* ---- what an operator does ---------------------------------------------------------------- */
 
 /* All return 0, or -1 with the library's error. n sources in one command. */
