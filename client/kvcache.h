@@ -301,7 +301,8 @@ KVC_PUBLIC int kvc_write(kvc_seq *seq, uint32_t layer, const void *k, const void
 
 /*
  * As kvc_write, but for tokens [first, first + n_tokens) of the open update, and rows that lie
- * k_stride_bytes and v_stride_bytes apart (a row is all heads of one token, dense).
+ * k_stride_bytes and v_stride_bytes apart (a row is all heads of one token, dense). Writer's
+ * thread.
  */
 KVC_PUBLIC int kvc_write_rows(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens,
 			      const void *k, size_t k_stride_bytes, const void *v,
@@ -332,6 +333,9 @@ KVC_PUBLIC int kvc_abort(kvc_seq *seq);
  *
  * Rollback is exact: afterwards every byte that can be read is what it was. It costs the same at
  * 1,000 and at 100,000 tokens.
+ *
+ * All of these are refused with KVC_EBUSY while the sequence has an open update and with
+ * KVC_EREADONLY on a snapshot, and can fail with KVC_EMOVED and KVC_ETIMEOUT as kvc_commit does.
  */
 
 typedef struct kvc_mark {
@@ -379,8 +383,8 @@ KVC_PUBLIC int kvc_snapshot(kvc_seq *seq, const struct kvc_snapshot_options *opt
 			    uint64_t *id);
 
 /* One atomic snapshot of several sequences, also of several writers of this session: all of
- * them, or none. options[n_seqs] or NULL, ids[n_seqs] or NULL. The threads of the other writers
- * may go on. At most 64. */
+ * them, or none. options[n_seqs] or NULL, ids[n_seqs] or NULL. At most 64 (KVC_ETOOBIG). Any
+ * thread: the writers' threads may go on, but free none of the sequences meanwhile. */
 KVC_PUBLIC int kvc_snapshot_many(kvc_seq *const *seqs, const struct kvc_snapshot_options *options,
 				 uint64_t *ids, size_t n_seqs);
 
