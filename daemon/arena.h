@@ -176,9 +176,9 @@ struct arena_prefault {
 /* About max_bytes more. 1: done; 0: call again; -1: KV_EPOOL with err, no memory. */
 int arena_prefault_step(struct arena_prefault *prefault, uint64_t max_bytes, struct errbuf *err);
 
-/* Reads n_slots rows of one piece. 0, or -1 with err. */
-int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint32_t n_slots,
-	       void *out, struct errbuf *err);
+/* Reads n_bytes of one piece, from off on. 0, or -1 with err. */
+int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint64_t off,
+	       size_t n_bytes, void *out, struct errbuf *err);
 
 /* Remembers the digest of a full, pinned block / NULL if it is not known. 0 or -ENOMEM. */
 int arena_digest_set(struct arena *arena, uint32_t block, const struct kv_block_digest *digest);

@@ -285,17 +285,16 @@ int arena_prefault_step(struct arena_prefault *p, uint64_t max_bytes, struct err
 	return p->done_blocks == p->n_blocks;
 }
 
-int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint32_t n_slots,
-	       void *out, struct errbuf *err)
+int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint64_t off,
+	       size_t n_bytes, void *out, struct errbuf *err)
 {
 	const struct kv_group *group = &arena->layout->groups[arena->group];
 	const struct kv_region *r = &arena->layout->regions[group->first_region + region];
-	uint64_t off = arena->region_off[region] + (uint64_t)block * r->piece_bytes;
-	size_t n = (size_t)n_slots * r->row_bytes;
 	char *at = out;
 
-	while (n) {
-		ssize_t got = pread(arena->fd, at, n, (off_t)off);
+	off += arena->region_off[region] + (uint64_t)block * r->piece_bytes;
+	while (n_bytes) {
+		ssize_t got = pread(arena->fd, at, n_bytes, (off_t)off);
 
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -305,7 +304,7 @@ int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint3
 					    (unsigned long long)arena->id);
 		at += got;
 		off += (uint64_t)got;
-		n -= (size_t)got;
+		n_bytes -= (size_t)got;
 	}
 	return 0;
 }

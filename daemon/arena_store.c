@@ -277,12 +277,14 @@ int grants_add(struct session *session, const struct grant_need *need, struct gr
 	return 0;
 }
 
+/* What was marked may have no memory yet: it is punched, not kept warm. */
 void grants_undo(struct core *core, struct grant_list *list)
 {
 	for (uint32_t i = 0; i < list->n; i++) {
 		struct grant *grant = &list->grants[i];
 
 		arena_ungrant(grant->arena, grant->first, grant->n_blocks);
+		arena_scrub(grant->arena, UINT64_MAX);
 	}
 	for (uint32_t i = 0; i < list->n; i++)
 		arenas_touch(core, list->grants[i].arena);

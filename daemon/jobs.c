@@ -11,6 +11,7 @@
 #include "daemon/state_log.h"
 
 #define SLICE_BYTES (UINT64_C(4) << 20)
+#define CHUNK_BYTES (256u << 10)
 #define BAD_MAX 64u
 #define LEARN_MAX 256u
 #define ENDED_JOBS_MAX 64u /* of a session, whose result can be asked for */
@@ -31,8 +32,10 @@ struct job {
 	uint32_t group;
 	uint64_t index;
 	struct kv_digest digest;
-	XXH3_state_t *block_state;
-	char *pieces; /* of one block, side by side */
+	XXH3_state_t *block_state; /* of the block that is being read */
+	uint32_t region;
+	uint64_t off; /* in the piece of the region */
+	char *buffer; /* CHUNK_BYTES */
 	uint64_t n_done_bytes, n_total_bytes, n_blocks, n_known, n_bad;
 	struct bad_block bad[BAD_MAX];
 	uint64_t bad_slots[BAD_MAX];
@@ -43,22 +46,38 @@ struct job {
 
 /* ---- reading blocks ----------------------------------------------------------------------- */
 
-static int read_block(const struct job *job, const struct arena *arena, uint32_t block,
-		      uint32_t n_slots, struct kv_block_digest *out, struct errbuf *err)
+/* The digest that kv_block_digest() gives, a chunk at a time: a block may be larger than what can
+ * be read in one round. */
+static int read_chunk(struct job *job, const struct arena *arena, uint32_t block, uint32_t n_slots)
 {
 	const struct kv_layout *layout = job->state->layout->layout;
 	const struct kv_group *group = &layout->groups[job->group];
-	const void *pieces[2 * KV_LAYERS_MAX];
-	char *at = job->pieces;
+	uint64_t piece = (uint64_t)n_slots *
+			 layout->regions[group->first_region + job->region].row_bytes;
+	size_t n = piece - job->off < CHUNK_BYTES ? (size_t)(piece - job->off) : CHUNK_BYTES;
 
-	for (uint32_t r = 0; r < group->n_regions; r++) {
-		if (arena_read(arena, block, r, n_slots, at, err))
-			return -1;
-		pieces[r] = at;
-		at += (size_t)n_slots * layout->regions[group->first_region + r].row_bytes;
+	if (job->region == 0 && job->off == 0)
+		XXH3_128bits_reset(job->block_state);
+	if (arena_read(arena, block, job->region, job->off, n, job->buffer, &job->err))
+		return -1;
+	XXH3_128bits_update(job->block_state, job->buffer, n);
+	job->n_done_bytes += n;
+	job->off += n;
+	if (job->off == piece) {
+		job->off = 0;
+		job->region++;
 	}
-	kv_block_digest(job->block_state, layout, job->group, pieces, n_slots, out);
 	return 0;
+}
+
+/* All regions are read: the digest, and the next block begins with the first. */
+static void block_digest(struct job *job, struct kv_block_digest *out)
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(job->block_state));
+	memcpy(out->bytes, canonical.digest, sizeof(out->bytes));
+	job->region = 0;
 }
 
 static const struct kv_block_digest *known_digest(const struct job *job, const struct arena *arena,
@@ -114,29 +133,41 @@ static int learn(struct core *core, struct job *job, struct arena *arena, uint32
 	return 0;
 }
 
-/* One block: 0, or -1 when the job has failed. */
-static int step_block(struct core *core, struct job *job, struct learnt *learnt)
+/* A block has been read: compares or learns. 0, or -1 when the job has failed. */
+static int end_block(struct core *core, struct job *job, struct arena *arena, uint32_t block,
+		     uint32_t n_slots, struct learnt *learnt)
+{
+	bool is_full = n_slots == job->block_tokens;
+	const struct kv_block_digest *known = known_digest(job, arena, block, is_full);
+	struct kv_block_digest digest;
+
+	block_digest(job, &digest);
+	kv_digest_block(&job->digest, &digest);
+	job->n_blocks++;
+	job->n_known += known != NULL;
+	if (!known)
+		return learn(core, job, arena, block, is_full, &digest, learnt);
+	if (memcmp(known, &digest, sizeof(digest)) != 0)
+		note_bad(job, n_slots);
+	return 0;
+}
+
+/* One chunk: 0, or -1 when the job has failed. */
+static int step_chunk(struct core *core, struct job *job, struct learnt *learnt)
 {
 	const struct state *state = job->state;
 	uint64_t ref = state->refs[job->group][job->index];
 	struct arena *arena = arenas_find(core, gref_arena(ref));
-	uint64_t first = job->index * job->block_tokens;
-	uint64_t left = state->n_slots[job->group] - first;
+	uint64_t left = state->n_slots[job->group] - job->index * job->block_tokens;
 	uint32_t n_slots = left < job->block_tokens ? (uint32_t)left : job->block_tokens;
-	bool is_full = n_slots == job->block_tokens;
-	const struct kv_block_digest *known = known_digest(job, arena, gref_block(ref), is_full);
-	struct kv_block_digest digest;
 
-	if (read_block(job, arena, gref_block(ref), n_slots, &digest, &job->err))
+	if (read_chunk(job, arena, gref_block(ref), n_slots))
 		return -1;
-	kv_digest_block(&job->digest, &digest);
-	job->n_blocks++;
-	job->n_known += known != NULL;
-	job->n_done_bytes += arena->block_bytes;
-	if (known && memcmp(known, &digest, sizeof(digest)) != 0)
-		note_bad(job, n_slots);
-	else if (!known)
-		return learn(core, job, arena, gref_block(ref), is_full, &digest, learnt);
+	if (job->region < state->layout->layout->groups[job->group].n_regions)
+		return 0;
+	if (end_block(core, job, arena, gref_block(ref), n_slots, learnt))
+		return -1;
+	job->index++;
 	return 0;
 }
 
@@ -150,8 +181,8 @@ static void stop(struct core *core, struct job *job, enum job_state phase)
 	if (job->block_state)
 		XXH3_freeState(job->block_state);
 	job->block_state = NULL;
-	free(job->pieces);
-	job->pieces = NULL;
+	free(job->buffer);
+	job->buffer = NULL;
 	state_unref(core, job->state);
 	job->state = NULL;
 	job->session->n_jobs--;
@@ -201,8 +232,7 @@ static void step(struct core *core, struct job *job)
 			complete(core, job);
 			return;
 		}
-		rc = step_block(core, job, &learnt);
-		job->index++;
+		rc = step_chunk(core, job, &learnt);
 	}
 	log_learnt(core, job, &learnt);
 	if (rc)
@@ -257,7 +287,7 @@ void jobs_free_all(struct core *core)
 			kv_digest_drop(&job->digest);
 		if (job->block_state)
 			XXH3_freeState(job->block_state);
-		free(job->pieces);
+		free(job->buffer);
 		free(job);
 	}
 	idlist_fini(&core->jobs);
@@ -320,26 +350,33 @@ static void reply_job(struct command *cmd, const struct job *job)
 	cmd->reply->job = result;
 }
 
+/* Bytes of the slots that hold tokens: what is read. */
+static uint64_t filled_bytes(const struct state *state)
+{
+	const struct kv_layout *layout = state->layout->layout;
+	uint64_t bytes = 0;
+
+	for (uint32_t g = 0; g < layout->n_groups; g++)
+		bytes += state->n_slots[g] * (layout->groups[g].block_bytes / layout->block_tokens);
+	return bytes;
+}
+
 static struct job *begin_job(struct command *cmd, const struct source *source)
 {
 	struct core *core = cmd->core;
 	const struct kv_layout *layout = source->state->layout->layout;
 	struct job *job = state_alloc(1, sizeof(*job));
-	uint64_t most = 0;
 
-	for (uint32_t g = 0; g < layout->n_groups; g++)
-		if (layout->groups[g].block_bytes > most)
-			most = layout->groups[g].block_bytes;
 	job->id = core_new_id(core);
 	job->session = cmd->session;
 	job->object_id = source->target.object ? source->target.object->id : 0;
 	job->state = state_ref(source->state);
 	job->phase = JOB_RUNNING;
 	job->block_tokens = layout->block_tokens;
-	job->n_total_bytes = state_bytes(source->state);
+	job->n_total_bytes = filled_bytes(source->state);
 	job->block_state = XXH3_createState();
-	job->pieces = malloc(most);
-	if (!job->block_state || !job->pieces ||
+	job->buffer = malloc(CHUNK_BYTES);
+	if (!job->block_state || !job->buffer ||
 	    kv_digest_begin(&job->digest, layout, source->state->head.length_tokens,
 			    source->state->head.position))
 		state_die("no memory for a job");

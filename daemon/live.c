@@ -213,6 +213,8 @@ void live_park_session(struct session *session, bool gone)
 			hold_bury(segment_writer(&session->segment, i));
 		else
 			held[i] = stop(segment_writer(&session->segment, i));
+		if (!gone && !held[i])
+			hold_cancel(segment_writer(&session->segment, i));
 	}
 	for (uint32_t i = 0; i < KV_PLACES_MAX; i++) {
 		struct place *place = session->places[i];

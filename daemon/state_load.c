@@ -143,6 +143,8 @@ static void drop_unused(struct core *core)
 		struct arena *arena = core->arenas.items[i].thing;
 		uint64_t id = arena->id;
 
+		/* whether there is memory behind what was given back is not known: none is kept warm */
+		arena_scrub(arena, UINT64_MAX);
 		arenas_touch(core, arena);
 		i = idlist_after(&core->arenas, id);
 	}

@@ -939,6 +939,60 @@ static void test_damaged_catalogue(void **state)
 	end(&x);
 }
 
+/* A catalogue that is whole, but names a descriptor that the keeper does not have. */
+static void lose_kept(enum kept_kind kind)
+{
+	struct fixture x;
+
+	begin(&x, 1u << 20);
+	fill(&x, x.a, new_seq(&x, x.a, 0, "seq", NULL), 8);
+	for (size_t i = 0; i < x.f->n_kept; i++)
+		if (x.f->kept[i].kind == kind) {
+			close(x.f->kept[i].fd);
+			x.f->kept[i] = x.f->kept[--x.f->n_kept];
+			break;
+		}
+	assert_int_equal(fake_core_restart(x.f), 0);
+	assert_int_equal(x.f->core->objects.n, 0);
+	assert_int_equal(x.f->core->arenas.n, 0);
+	assert_int_equal(x.f->core->pool.class_bytes[BLOCK_FREE], x.f->core->pool.total_bytes);
+	end(&x);
+}
+
+static void test_lost_descriptors(void **state)
+{
+	(void)state;
+	lose_kept(KEPT_ARENA);
+	lose_kept(KEPT_SEGMENT);
+	lose_kept(KEPT_PIDFD);
+}
+
+/* Memory of a grant that came to nothing must not pass for memory that is there. */
+static void test_undone_grants_are_cold(void **state)
+{
+	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = {&need};
+	struct fixture x;
+	struct arena *arena;
+	COMMAND(RESERVE, reserve, Reserve);
+
+	(void)state;
+	begin(&x, 64u << 20);
+	kv__wire__reserve__init(&command);
+	command.layout_id = x.layout;
+	command.n_needs = 1;
+	command.needs = needs;
+	need.n_blocks = (40u << 20) / 4096;
+	request.deadline_ms = 1;
+	fake_send(x.a, &request);
+	x.f->offset_ns += 10 * LOOP_NS_PER_MS;
+	fake_settle(x.f);
+	assert_int_equal(last_status(x.f), KV_ETIMEOUT);
+	arena = session_find(x.f->core, x.a->session)->arenas;
+	assert_int_equal(arena->n_warm, 0);
+	assert_int_equal(arena_resident_bytes(arena), 0);
+	end(&x);
+}
+
 static const struct CMUnitTest tests[] = {
 	KT_TEST("a request is run once however often it comes", test_sent_twice),
 	KT_TEST("results of another life are given again, nothing else of it is run",
@@ -967,6 +1021,9 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("watches are limited, survive the core and fire once", test_watches),
 	KT_TEST("only its own process takes a session up again", test_again_by_another),
 	KT_TEST("a damaged catalogue is refused whole", test_damaged_catalogue),
+	KT_TEST("a catalogue whose descriptors are lost is refused whole", test_lost_descriptors),
+	KT_TEST("a reserve that ran out of time leaves no memory behind",
+		test_undone_grants_are_cold),
 };
 
 KT_MAIN(tests)
