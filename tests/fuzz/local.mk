@@ -33,7 +33,8 @@ EXTRA_PROGRAMS += $(fuzz_targets)
 # All targets together take FUZZ_SECONDS.
 FUZZ_SECONDS = 60
 if ENABLE_FUZZER
-fuzz: $(fuzz_targets)
+fuzz: $(BUILT_SOURCES)
+	$(AM_V_at)$(MAKE) $(AM_MAKEFLAGS) $(fuzz_targets)
 	$(AM_V_at)$(srcdir)/scripts/fuzz $(FUZZ_SECONDS) $(srcdir)/tests/fuzz/seeds $(fuzz_targets)
 else
 fuzz:
@@ -80,3 +81,24 @@ tests_fuzz_fuzz_request_SOURCES = tests/fuzz/fuzz-request.c $(fake_links)
 tests_fuzz_fuzz_request_LDADD = libkvtest.la libkvdaemon.la
 tests_fuzz_fuzz_request_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/request
+# the core with something in it: several sessions, restarts
+fuzz_world = tests/fuzz/world.c tests/fuzz/world.h $(fake_links)
+fuzz_seed_tests += tests/fuzz/seeds-sessions
+tests_fuzz_seeds_sessions_SOURCES = tests/fuzz/fuzz-sessions.c $(fuzz_world) $(fuzz_seeds_main)
+tests_fuzz_seeds_sessions_LDADD = libkvtest.la libkvdaemon.la
+fuzz_targets += tests/fuzz/fuzz-sessions
+tests_fuzz_fuzz_sessions_SOURCES = tests/fuzz/fuzz-sessions.c $(fuzz_world)
+tests_fuzz_fuzz_sessions_LDADD = libkvtest.la libkvdaemon.la
+tests_fuzz_fuzz_sessions_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/sessions
+
+# the core: what it finds in control segments
+fuzz_seed_tests += tests/fuzz/seeds-segment
+fuzz_bare = tests/support/bare.c tests/support/bare.h
+tests_fuzz_seeds_segment_SOURCES = tests/fuzz/fuzz-segment.c $(fuzz_bare) $(fuzz_seeds_main)
+tests_fuzz_seeds_segment_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+fuzz_targets += tests/fuzz/fuzz-segment
+tests_fuzz_fuzz_segment_SOURCES = tests/fuzz/fuzz-segment.c $(fuzz_bare)
+tests_fuzz_fuzz_segment_LDADD = libkvclient.la libkvdaemon.la
+tests_fuzz_fuzz_segment_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/segment

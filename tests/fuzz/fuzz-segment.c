@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A control segment that says anything: read by the core, acted on under a hold, and taken up by
+ * the library.
+ *
+ * The input is a list of {offset 4 bytes little-endian, value 8 bytes} that are stored in the
+ * writers, places and tables of a segment; offsets count words of 4 bytes, round and round. The
+ * core keeps what it relies on in memory of its own (struct seg_place): a place of two groups.
+ * Thread: one.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/hold.h"
+#include "tests/fuzz/target.h"
+#include "tests/support/bare.h"
+
+#define EDITS_MAX   512
+#define BLOCK_TOKENS 4u
+#define MAX_TOKENS  4096u
+
+static void must(int condition)
+{
+	if (!condition)
+		abort();
+}
+
+/* Writers, arena numbers and places: up to here words are stored; tables: two pages of each. */
+static void scribble(struct bare *bare, const struct seg_place *place, const uint8_t *data,
+		     size_t size)
+{
+	char *base = bare->segment.base;
+	uint64_t places_end = segment_head(&bare->segment)->places_off + 2 * KV_SHM_PAGE;
+	uint64_t n_words = (places_end + 3 * KV_SHM_PAGE) / 4 - 1;
+
+	for (int i = 0; i < EDITS_MAX && size >= 12; i++, data += 12, size -= 12) {
+		uint64_t off;
+		uint32_t word;
+
+		memcpy(&word, data, sizeof(word));
+		off = KV_SHM_PAGE + word % n_words * 4; /* nobody looks at the head again */
+		if (off >= places_end - 4) {
+			off -= places_end - 4;
+			off = place->table_off[off / (2 * KV_SHM_PAGE) % place->n_groups] +
+			      off % (2 * KV_SHM_PAGE);
+		}
+		memcpy(base + off, data + 4, 8);
+	}
+}
+
+static void check_state(const struct seg_place *place, const struct seg_state *state)
+{
+	must(state->head.length_tokens <= place->max_tokens);
+	must(state->head.n_marks <= KV_MARKS_MAX);
+	must(state->head.state <= KV_HEAD_SNAPSHOT);
+	for (uint32_t g = 0; g < place->n_groups; g++) {
+		must(state->n_slots[g] <= place->max_tokens);
+		must(state->n_blocks[g] <= place->n_entries[g]);
+		for (uint64_t i = 0; i < state->n_blocks[g]; i++)
+			must(kv_ref_arena(state->refs[g][i]) < KV_ARENAS_MAX);
+	}
+}
+
+/* What the core does to a live sequence, whatever is in its segment. */
+static void act(struct bare *bare, struct seg_place *place, int what)
+{
+	struct kv_shm_writer *writer = segment_writer(&bare->segment, place->writer);
+	struct seg_state *state = calloc(1, sizeof(*state));
+	struct errbuf err = { 0 };
+	bool bumped;
+
+	must(state != NULL);
+	if (hold_try(writer) == 0) {
+		if (segment_read(&bare->segment, place, bare->layout.fields, hold_update(writer),
+				 state, &err) == 0) {
+			check_state(place, state);
+			if (what == 0)
+				hold_freeze(&bare->segment, place, state, &bumped, &err);
+			else
+				hold_rollback(&bare->segment, place, state,
+					      state->head.length_tokens / 2);
+			seg_state_fini(state);
+		} else {
+			must(err.status == KV_EINVAL && err.text[0]);
+		}
+		hold_release(writer, what != 0);
+	} else {
+		hold_cancel(writer);
+	}
+	free(state);
+}
+
+static void act_all(struct bare *bare, struct seg_place *place)
+{
+	struct kv_shm_writer *writer = segment_writer(&bare->segment, place->writer);
+	struct kv_head head;
+	uint64_t update;
+	bool was_held;
+
+	segment_peek(&bare->segment, place->index, place->writer, &head, &update);
+	act(bare, place, 0);
+	act(bare, place, 1);
+	hold_recover(writer, &was_held);
+	hold_clear(&bare->segment, place);
+	hold_bury(writer);
+	hold_clear(&bare->segment, place);
+	act(bare, place, 0);
+}
+
+/* The library takes up a place that the core gave out; its own process may have damaged it. */
+static void take_up(struct bare *bare, struct kvc_writer *writer)
+{
+	struct kvc_seq *seq;
+
+	writer->update = kv_word_update(kv_word_load(writer->shm));
+	seq = seq_attach(writer, &bare->layout, 0, 1, 0);
+	if (!seq)
+		return;
+	must(kvc_length(seq) <= MAX_TOKENS);
+	seq_end(seq, SEQ_END_PARKED);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const struct kv_layer layers[2] = { { 1, 8, 8, 0 }, { 2, 4, 4, MAX_TOKENS } };
+	struct bare *bare = bare_new(bare_layout(2, layers, BLOCK_TOKENS));
+	struct kvc_writer *writer = bare_writer(bare, 0);
+	struct kvc_seq *seq = bare_seq(bare, writer, MAX_TOKENS, NULL);
+
+	must(seq != NULL);
+	seq_end(seq, SEQ_END_PARKED); /* the place stays as it is */
+	scribble(bare, &bare->places[0], data, size);
+	act_all(bare, &bare->places[0]);
+	scribble(bare, &bare->places[0], data, size);
+	take_up(bare, writer);
+	writer_free(writer);
+	bare_free(bare);
+	return 0;
+}
