@@ -68,6 +68,10 @@ integration_tests += tests/integration/test-stress-freeze
 tests_integration_test_stress_freeze_SOURCES = tests/integration/test-stress-freeze.c
 tests_integration_test_stress_freeze_LDADD = libkvtestclient.la
 
+integration_tests += tests/integration/test-threads
+tests_integration_test_threads_SOURCES = tests/integration/test-threads.c
+tests_integration_test_threads_LDADD = libkvtestclient.la
+
 integration_tests += tests/integration/test-cases
 tests_integration_test_cases_SOURCES = tests/integration/test-cases.c
 tests_integration_test_cases_LDADD = libkvtestclient.la
