@@ -10,5 +10,10 @@ crash_tests += tests/crash/kill-writer
 tests_crash_kill_writer_SOURCES = tests/crash/kill-writer.c tests/support/bare.c tests/support/bare.h
 tests_crash_kill_writer_LDADD = libkvclient.la libkvdaemon.la
 
+# kill-client --rounds N --seed S: 20 rounds as a test, with a running daemon.
+crash_tests += tests/crash/kill-client
+tests_crash_kill_client_SOURCES = tests/crash/kill-client.c
+tests_crash_kill_client_LDADD = libkvtestclient.la
+
 check_PROGRAMS += $(crash_tests)
 TESTS += $(crash_tests)

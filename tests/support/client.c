@@ -137,6 +137,16 @@ static int write_tokens(kvc_seq *seq, const uint64_t *tokens, uint64_t n)
 	return rc;
 }
 
+void kt_write_numbers(kvc_seq *seq, uint64_t first, uint64_t n)
+{
+	uint64_t tokens[KT_APPEND_MAX];
+
+	assert_true(n <= KT_APPEND_MAX);
+	for (uint64_t i = 0; i < n; i++)
+		tokens[i] = first + i;
+	kt_ok(write_tokens(seq, tokens, n));
+}
+
 int kt_append_try(kvc_writer *writer, kvc_seq *seq, const uint64_t *tokens, uint64_t n)
 {
 	assert_true(n > 0 && n <= KT_APPEND_MAX);

@@ -55,6 +55,9 @@ kvc_seq *kt_seq_new(const struct kt_client *client, const char *name);
 int kt_append_try(kvc_writer *writer, kvc_seq *seq, const uint64_t *tokens, uint64_t n);
 void kt_append(kvc_writer *writer, kvc_seq *seq, const uint64_t *tokens, uint64_t n);
 
+/* Writes tokens first, first + 1, ... of an update that was begun. Asserted. */
+void kt_write_numbers(kvc_seq *seq, uint64_t first, uint64_t n);
+
 /* Appends n tokens first, first + 1, ... and notes them in shadow behind *length, if given. */
 void kt_append_numbers(kvc_writer *writer, kvc_seq *seq, uint64_t first, uint64_t n,
 		       uint64_t *shadow, uint64_t *length);
