@@ -4,19 +4,13 @@
  * was restarted in the middle of it; a command that changes something is not, for nobody but the
  * person at the terminal knows whether it should happen twice.
  */
-#include <stdio.h>
-
 #include "client/ctl/ctl.h"
 #include "client/kvcache.h"
 #include "client/session.h"
 
 static int library_error(struct errbuf *err)
 {
-	if (!err)
-		return -1;
-	err->status = kvc_error();
-	snprintf(err->text, sizeof(err->text), "%s", kvc_error_text());
-	return -1;
+	return errbuf_set(err, kvc_error(), "%s", kvc_error_text());
 }
 
 static bool only_reads(const Kv__Wire__Request *request)
