@@ -69,10 +69,11 @@ static int check_append(struct kvc_seq *seq, uint64_t n_tokens)
 	if (n_tokens == 0)
 		return kvc_fail(KVC_EINVAL, "n_tokens is 0");
 	if (n_tokens > seq->max_tokens - length)
-		return kvc_fail(KVC_ERANGE,
-				"%llu tokens and %llu more are above the sequence's max_tokens %llu",
-				(unsigned long long)length, (unsigned long long)n_tokens,
-				(unsigned long long)seq->max_tokens);
+		return kvc_fail(
+			KVC_ERANGE,
+			"%llu tokens and %llu more are above the sequence's max_tokens %llu",
+			(unsigned long long)length, (unsigned long long)n_tokens,
+			(unsigned long long)seq->max_tokens);
 	if (n_tokens > seq->layout->fields->max_slots - length)
 		return kvc_fail(KVC_EBOUND,
 				"%llu tokens and %llu more are above a layer's bound_slots %llu",
@@ -119,7 +120,7 @@ static void begin_group(struct kvc_seq *seq, uint32_t group, const struct want *
 {
 	struct seq_group *g = &seq->groups[group];
 
-	g->copied_from = (struct kvc_block){ 0, 0 };
+	g->copied_from = (struct kvc_block){0, 0};
 	g->pending_first = want->first_new;
 	g->pending_end = want->end;
 	if (want->copy)
@@ -144,10 +145,11 @@ int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens)
 		wants[g] = group_want(seq, g, n_tokens);
 		need = wants[g].end - wants[g].first_new + wants[g].copy;
 		if (need > seq->groups[g].spares.n)
-			return kvc_fail(KVC_ERESERVE,
-					"%llu blocks are needed and %u are reserved; call kvc_reserve "
-					"and repeat",
-					(unsigned long long)need, seq->groups[g].spares.n);
+			return kvc_fail(
+				KVC_ERESERVE,
+				"%llu blocks are needed and %u are reserved; call kvc_reserve "
+				"and repeat",
+				(unsigned long long)need, seq->groups[g].spares.n);
 	}
 	for (uint32_t g = 0; g < seq->n_groups; g++)
 		begin_group(seq, g, &wants[g]);
@@ -185,7 +187,7 @@ void append_abort(struct kvc_seq *seq)
 			spare_untake(seq, i, g->mirror[b]);
 		if (g->copied_from.arena)
 			g->mirror[g->pending_first] = g->copied_from;
-		g->copied_from = (struct kvc_block){ 0, 0 };
+		g->copied_from = (struct kvc_block){0, 0};
 		g->pending_end = g->pending_first;
 	}
 	end_update(seq);
@@ -204,8 +206,7 @@ int kvc_abort(kvc_seq *seq)
 
 /* ---- write -------------------------------------------------------------------------------- */
 
-static int check_write(const struct kvc_seq *seq, uint32_t layer, uint64_t first,
-		       uint64_t n_tokens)
+static int check_write(const struct kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens)
 {
 	uint32_t n_layers = seq->layout->fields->n_layers;
 
@@ -245,7 +246,7 @@ static struct part part_at(const struct kvc_seq *seq, uint32_t group, uint64_t s
 {
 	uint32_t block_tokens = seq->layout->fields->block_tokens;
 	uint64_t index = slot / block_tokens;
-	struct part part = { .block = seq->groups[group].mirror[index] };
+	struct part part = {.block = seq->groups[group].mirror[index]};
 
 	part.in_block = (uint32_t)(slot - index * block_tokens);
 	part.n_tokens = block_tokens - part.in_block;
@@ -311,7 +312,7 @@ int kvc_write_rows(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_toke
 	if (!k || has_value(layout, layer) != (v != NULL))
 		return fail_source(layout, layer);
 	write_layer(seq, layer, seq->head.length_tokens + first, n_tokens,
-		    (struct source){ k, v, k_stride_bytes, v_stride_bytes });
+		    (struct source){k, v, k_stride_bytes, v_stride_bytes});
 	return 0;
 }
 
@@ -326,7 +327,7 @@ int kvc_write(kvc_seq *seq, uint32_t layer, const void *k, const void *v)
 		return fail_source(layout, layer);
 	region = &layout->regions[layout->layer_region[layer]];
 	write_layer(seq, layer, seq->head.length_tokens, seq->open_tokens,
-		    (struct source){ k, v, region[0].row_bytes, v ? region[1].row_bytes : 0 });
+		    (struct source){k, v, region[0].row_bytes, v ? region[1].row_bytes : 0});
 	return 0;
 }
 
@@ -381,17 +382,17 @@ static void settle_group(struct kvc_seq *seq, uint32_t group)
 		blocks_ref(seq->writer, g->mirror + g->pending_first, (uint64_t)-n_reserved);
 	}
 	if (g->copied_from.arena) {
-		uint64_t freeze_now =
-			atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+		uint64_t freeze_now = atomic_load_explicit(&seq->shm->freeze_count,
+							   memory_order_acquire);
 
 		n_reserved += blocks_leave(seq->writer, &g->copied_from, &g->copied_freeze, 1,
 					   freeze_now, &g->spares, &g->release);
-		g->copied_from = (struct kvc_block){ 0, 0 };
+		g->copied_from = (struct kvc_block){0, 0};
 	}
 	if (n_reserved)
-		writer_count_reserved(seq->writer,
-				      n_reserved *
-					      (int64_t)seq->layout->fields->groups[group].block_bytes);
+		writer_count_reserved(
+			seq->writer,
+			n_reserved * (int64_t)seq->layout->fields->groups[group].block_bytes);
 	g->n_blocks = g->pending_end;
 	g->pending_first = g->pending_end;
 }

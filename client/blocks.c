@@ -25,7 +25,7 @@ static struct kvc_block stack_pop(struct block_stack *stack)
 {
 	uint64_t ref = stack->refs[--stack->n];
 
-	return (struct kvc_block){ kv_ref_arena(ref), kv_ref_block(ref) };
+	return (struct kvc_block){kv_ref_arena(ref), kv_ref_block(ref)};
 }
 
 /* Puts a block under all others: it is used last. */
@@ -58,8 +58,8 @@ static inline _Atomic uint32_t *books_entry(struct books *books, struct kvc_bloc
 		books->owned = map ? map->owned : NULL;
 	}
 	if (!books->owned ||
-	    atomic_load_explicit(&books->owned[block.block], memory_order_relaxed) >>
-			    OWNER_SHIFT != books->writer->index + 1)
+	    atomic_load_explicit(&books->owned[block.block], memory_order_relaxed) >> OWNER_SHIFT !=
+		    books->writer->index + 1)
 		return NULL;
 	return &books->owned[block.block];
 }
@@ -75,7 +75,7 @@ static inline uint32_t books_add(_Atomic uint32_t *entry, int32_t n)
 
 void blocks_ref(const struct kvc_writer *writer, const struct kvc_block *blocks, uint64_t n)
 {
-	struct books books = { .writer = writer };
+	struct books books = {.writer = writer};
 
 	for (uint64_t i = 0; i < n; i++) {
 		_Atomic uint32_t *entry = books_entry(&books, blocks[i]);
@@ -89,7 +89,7 @@ int64_t blocks_leave(const struct kvc_writer *writer, const struct kvc_block *bl
 		     const uint32_t *meta, uint64_t n, uint64_t freeze_now,
 		     struct block_stack *spares, struct block_stack *release)
 {
-	struct books books = { .writer = writer };
+	struct books books = {.writer = writer};
 	int64_t n_spares = 0;
 
 	while (n-- > 0) {
@@ -143,8 +143,9 @@ int seq_grant(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t firs
 
 	if (!map || !map->owned || map->group != group || map->layout_id != seq->layout->id ||
 	    first_block > map->n_blocks || n_blocks > map->n_blocks - first_block)
-		return kvc_fail(KVC_EPROTO, "the daemon granted blocks %u+%u of arena %u, which are "
-					    "not there",
+		return kvc_fail(KVC_EPROTO,
+				"the daemon granted blocks %u+%u of arena %u, which are "
+				"not there",
 				first_block, n_blocks, arena);
 	g = &seq->groups[group];
 	for (uint32_t i = 0; i < n_blocks; i++) {
@@ -153,7 +154,7 @@ int seq_grant(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t firs
 		if (atomic_load_explicit(entry, memory_order_relaxed) != 0)
 			return kvc_fail(KVC_EPROTO, "the daemon granted block %u of arena %u twice",
 					first_block + i, arena);
-		if (!stack_push_under(&g->spares, (struct kvc_block){ arena, first_block + i }))
+		if (!stack_push_under(&g->spares, (struct kvc_block){arena, first_block + i}))
 			return kvc_fail(KVC_ELIMIT, "more than %u spare blocks", g->spares.cap);
 		atomic_store_explicit(entry, (writer->index + 1) << OWNER_SHIFT,
 				      memory_order_relaxed);
@@ -213,8 +214,8 @@ static struct block_pool *pool_new(struct kvc_writer *writer, const struct kvc_l
 		.layout_id = layout->id,
 		.group = group,
 		.block_bytes = layout->fields->groups[group].block_bytes,
-		.blocks = { .refs = memory, .cap = POOL_BLOCKS },
-		.release = { .refs = memory + POOL_BLOCKS, .cap = POOL_BLOCKS },
+		.blocks = {.refs = memory, .cap = POOL_BLOCKS},
+		.release = {.refs = memory + POOL_BLOCKS, .cap = POOL_BLOCKS},
 		.memory = memory,
 		.memory_bytes = bytes,
 	};
@@ -255,7 +256,7 @@ static void release_stack(struct block_stack *stack, const struct release *relea
 	qsort(stack->refs, stack->n, sizeof(stack->refs[0]), compare_refs);
 	for (uint32_t i = 0; i < stack->n; i++) {
 		uint64_t ref = stack->refs[i];
-		struct kvc_block block = { kv_ref_arena(ref), kv_ref_block(ref) };
+		struct kvc_block block = {kv_ref_arena(ref), kv_ref_block(ref)};
 		struct arena_map *map = session_arena_mapped(release->writer->session, block.arena);
 
 		if (map && map->owned)
@@ -274,7 +275,7 @@ void writer_release(struct kvc_writer *writer, bool all,
 				 uint32_t first_block, uint32_t n_blocks),
 		    void *arg)
 {
-	struct release release = { .writer = writer, .give = give, .arg = arg };
+	struct release release = {.writer = writer, .give = give, .arg = arg};
 
 	for (struct kvc_seq *seq = writer->seqs; seq; seq = seq->next) {
 		release.layout_id = seq->layout->id;

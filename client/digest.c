@@ -1,7 +1,7 @@
 /* kvc_digest: over the mappings of this process. Reads every byte; not a hot-path call. */
+#include "proto/digest.h"
 #include "client/error.h"
 #include "client/seq.h"
-#include "proto/digest.h"
 
 static void hash_block(struct kvc_seq *seq, XXH3_state_t *state, uint32_t group, uint64_t index,
 		       const void **pieces, struct kv_block_digest *out)
@@ -14,7 +14,8 @@ static void hash_block(struct kvc_seq *seq, XXH3_state_t *state, uint32_t group,
 
 	for (uint32_t r = 0; r < g->n_regions; r++)
 		pieces[r] = arena->base + arena->region_off[r] +
-			    (uint64_t)block.block * layout->regions[g->first_region + r].piece_bytes;
+			    (uint64_t)block.block *
+				    layout->regions[g->first_region + r].piece_bytes;
 	kv_block_digest(state, layout, group, pieces,
 			left < layout->block_tokens ? (uint32_t)left : layout->block_tokens, out);
 }

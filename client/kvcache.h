@@ -186,17 +186,17 @@ struct kvc_layout_options {
 				    weight file is another model */
 	uint32_t n_layers;       /* 0 for an opaque layout */
 	const struct kvc_layer *layers;
-	uint32_t dtype;          /* enum kvc_dtype; required unless opaque */
+	uint32_t dtype;              /* enum kvc_dtype; required unless opaque */
 	uint32_t k_format, v_format; /* enum kvc_format; 0: KVC_RAW */
-	uint32_t block_tokens;   /* slots of a block; 0: chosen so that a block has about 256 KiB,
+	uint32_t block_tokens; /* slots of a block; 0: chosen so that a block has about 256 KiB,
 				    a power of two from 16 to 256 */
-	uint32_t opaque_bytes;   /* an opaque layout: bytes a slot; no layers, block_tokens 1 */
+	uint32_t opaque_bytes; /* an opaque layout: bytes a slot; no layers, block_tokens 1 */
 	uint32_t n_planes;
 	const struct kvc_plane *planes;
 	uint32_t n_tags;
 	const struct kvc_tag *tags; /* whatever changes the numbers: rope settings, adapter, ... */
 	uint32_t n_salt_bytes;
-	const uint8_t *salt;     /* tenant salt: keeps equal models of two tenants apart */
+	const uint8_t *salt; /* tenant salt: keeps equal models of two tenants apart */
 };
 
 /* Registers a layout or finds the equal one. KVC_EINVAL, KVC_ETOOBIG, KVC_EUNSUPPORTED; the text
@@ -379,8 +379,7 @@ struct kvc_snapshot_options {
 
 /* Takes a snapshot of the committed state through the daemon; *id (may be NULL) is its number.
  * Writer's thread. */
-KVC_PUBLIC int kvc_snapshot(kvc_seq *seq, const struct kvc_snapshot_options *options,
-			    uint64_t *id);
+KVC_PUBLIC int kvc_snapshot(kvc_seq *seq, const struct kvc_snapshot_options *options, uint64_t *id);
 
 /* One atomic snapshot of several sequences, also of several writers of this session: all of
  * them, or none. options[n_seqs] or NULL, ids[n_seqs] or NULL. At most 64 (KVC_ETOOBIG). Any
@@ -446,8 +445,8 @@ struct kvc_block {
 
 /* One arena's paged tensor of one layer: (n_blocks, block_tokens, n_query_groups, width). */
 struct kvc_paged {
-	const void *k, *v;  /* element [0][0][0][0]; v is NULL where v_width is 0 */
-	uint32_t n_blocks;  /* 0: no block of this sequence lies there, k and v are NULL */
+	const void *k, *v; /* element [0][0][0][0]; v is NULL where v_width is 0 */
+	uint32_t n_blocks; /* 0: no block of this sequence lies there, k and v are NULL */
 };
 
 /* A layer as a table. Block b of the sequence is blocks[b]; token t is slot t % block_tokens of

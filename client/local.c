@@ -17,7 +17,8 @@ static struct kvc_seq *take_spare_place(struct kvc_seq *parent)
 	for (struct kvc_seq **at = &parent->writer->spare; *at; at = &(*at)->next) {
 		struct kvc_seq *spare = *at;
 
-		if (spare->layout != parent->layout || spare->max_tokens < parent->head.length_tokens)
+		if (spare->layout != parent->layout ||
+		    spare->max_tokens < parent->head.length_tokens)
 			continue;
 		*at = spare->next;
 		return spare;
@@ -49,11 +50,12 @@ static int check_reserve(struct kvc_seq *parent, uint64_t n_tokens)
 		uint64_t have = parent->groups[g].spares.n + (pool ? pool->blocks.n : 0);
 
 		if (have < want)
-			return kvc_fail(KVC_ERESERVE,
-					"a fork with %llu tokens of reserve needs %llu blocks and %llu "
-					"are reserved; call kvc_reserve and repeat",
-					(unsigned long long)n_tokens, (unsigned long long)want,
-					(unsigned long long)have);
+			return kvc_fail(
+				KVC_ERESERVE,
+				"a fork with %llu tokens of reserve needs %llu blocks and %llu "
+				"are reserved; call kvc_reserve and repeat",
+				(unsigned long long)n_tokens, (unsigned long long)want,
+				(unsigned long long)have);
 	}
 	return 0;
 }
@@ -133,9 +135,9 @@ static void reset(struct kvc_seq *fork, struct kvc_seq *parent)
 	fork->base_id = parent->base_id;
 	fork->frozen_stamp = 0;
 	fork->split_reason = NULL;
-	fork->head = (struct kv_head){ .state = KV_HEAD_NONE };
+	fork->head = (struct kv_head){.state = KV_HEAD_NONE};
 	for (uint32_t g = 0; g < fork->n_groups; g++)
-		fork->groups[g].copied_from = (struct kvc_block){ 0, 0 };
+		fork->groups[g].copied_from = (struct kvc_block){0, 0};
 	if (fork->base_id)
 		session_base_ref(fork->writer->session, fork->base_id);
 	atomic_store_explicit(&fork->shm->base_id, fork->base_id, memory_order_relaxed);
@@ -180,9 +182,11 @@ static int check_parent(const struct kvc_seq *seq)
 		return -1;
 	if (seq->is_open)
 		return kvc_fail(KVC_EBUSY, "an update is open; commit or abort it");
-	if (atomic_load_explicit(&seq->shm->freeze_count, memory_order_relaxed) >= KV_REF_FREEZE_MAX)
-		return kvc_fail(KVC_ELIMIT, "the sequence was frozen %llu times, the limit; go on "
-					    "with a fork of it",
+	if (atomic_load_explicit(&seq->shm->freeze_count, memory_order_relaxed) >=
+	    KV_REF_FREEZE_MAX)
+		return kvc_fail(KVC_ELIMIT,
+				"the sequence was frozen %llu times, the limit; go on "
+				"with a fork of it",
 				(unsigned long long)KV_REF_FREEZE_MAX);
 	return 0;
 }

@@ -24,8 +24,9 @@ static struct kv_head shorter(const struct kvc_seq *seq, uint64_t n_tokens)
 
 	head.length_tokens = n_tokens;
 	head.position = n_tokens;
-	while (head.n_marks && atomic_load_explicit(&seq->shm->marks[head.n_marks - 1].length_tokens,
-						    memory_order_relaxed) > n_tokens)
+	while (head.n_marks &&
+	       atomic_load_explicit(&seq->shm->marks[head.n_marks - 1].length_tokens,
+				    memory_order_relaxed) > n_tokens)
 		head.n_marks--;
 	return head;
 }
@@ -37,7 +38,8 @@ static void settle(struct kvc_seq *seq, const struct kv_head *head)
 	seq->head = *head;
 	for (uint32_t g = 0; g < seq->n_groups; g++) {
 		before[g] = seq->groups[g].n_blocks;
-		seq->groups[g].n_blocks = kv_layout_blocks(seq->layout->fields, head->length_tokens);
+		seq->groups[g].n_blocks = kv_layout_blocks(seq->layout->fields,
+							   head->length_tokens);
 	}
 	update_drop_blocks(seq, before);
 }
@@ -57,8 +59,7 @@ static void count_rollback(struct kvc_writer *writer)
 {
 	_Atomic uint64_t *counter = &writer->shm->n_rollbacks;
 
-	atomic_store_explicit(counter,
-			      atomic_load_explicit(counter, memory_order_relaxed) + 1,
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
 }
 
@@ -116,15 +117,15 @@ int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs, const uint64_t *
 	if (update_open(writer))
 		return -1;
 	for (size_t i = 0; i < n_seqs; i++) {
-		struct kv_head head =
-			shorter(seqs[i], seqs[i]->head.length_tokens - remove_tokens[i]);
+		struct kv_head head = shorter(seqs[i],
+					      seqs[i]->head.length_tokens - remove_tokens[i]);
 
 		update_head(seqs[i], &head);
 	}
 	update_publish(writer);
 	for (size_t i = 0; i < n_seqs; i++) {
-		struct kv_head head =
-			shorter(seqs[i], seqs[i]->head.length_tokens - remove_tokens[i]);
+		struct kv_head head = shorter(seqs[i],
+					      seqs[i]->head.length_tokens - remove_tokens[i]);
 
 		settle(seqs[i], &head);
 	}
@@ -162,7 +163,7 @@ int kvc_mark_set(kvc_seq *seq, kvc_mark *mark)
 	update_head(seq, &head);
 	update_publish(seq->writer);
 	seq->head = head;
-	*mark = (kvc_mark){ id, seq->writer->update, head.length_tokens };
+	*mark = (kvc_mark){id, seq->writer->update, head.length_tokens};
 	return 0;
 }
 

@@ -130,8 +130,7 @@ static int begin(struct call *call)
 	struct session_link *link = call->link;
 	int rc;
 
-	if (!atomic_load_explicit(&link->is_attached, memory_order_acquire) &&
-	    stand_again(call))
+	if (!atomic_load_explicit(&link->is_attached, memory_order_acquire) && stand_again(call))
 		return -1;
 	call->wire.socket = -1;
 	pthread_mutex_lock(&link->lock);

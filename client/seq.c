@@ -40,7 +40,7 @@ static void seq_free_memory(struct kvc_seq *seq)
 
 	if (seq->memory) {
 		memmove(idle + 1, idle, (WRITER_IDLE - 1) * sizeof(idle[0]));
-		idle[0] = (struct writer_idle){ seq->memory, seq->memory_bytes };
+		idle[0] = (struct writer_idle){seq->memory, seq->memory_bytes};
 		if (oldest.memory)
 			munmap(oldest.memory, oldest.n_bytes);
 	}
@@ -104,13 +104,13 @@ static void carve_group(struct carve *from, struct seq_group *g)
 
 	g->mirror = carve(from, g->n_entries, sizeof(g->mirror[0]));
 	g->meta = carve(from, g->n_entries, sizeof(g->meta[0]));
-	g->spares = (struct block_stack){ carve(from, spares, sizeof(uint64_t)), 0, spares };
-	g->release = (struct block_stack){ carve(from, release, sizeof(uint64_t)), 0, release };
+	g->spares = (struct block_stack){carve(from, spares, sizeof(uint64_t)), 0, spares};
+	g->release = (struct block_stack){carve(from, release, sizeof(uint64_t)), 0, release};
 }
 
 static int map_memory(struct kvc_seq *seq)
 {
-	struct carve from = { NULL, 0 };
+	struct carve from = {NULL, 0};
 
 	for (uint32_t g = 0; g < seq->n_groups; g++)
 		carve_group(&from, &seq->groups[g]);
@@ -121,11 +121,12 @@ static int map_memory(struct kvc_seq *seq)
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (seq->memory == MAP_FAILED) {
 		seq->memory = NULL;
-		return kvc_fail(KVC_ENOMEM, "no address space for the mirror of a block table (%zu "
-					    "bytes)",
+		return kvc_fail(KVC_ENOMEM,
+				"no address space for the mirror of a block table (%zu "
+				"bytes)",
 				from.used);
 	}
-	from = (struct carve){ seq->memory, 0 };
+	from = (struct carve){seq->memory, 0};
 	for (uint32_t g = 0; g < seq->n_groups; g++)
 		carve_group(&from, &seq->groups[g]);
 	return 0;
@@ -214,7 +215,7 @@ static int mirror_group(struct kvc_seq *seq, uint32_t group)
 		if (stamp == 0 || stamp > update)
 			return kvc_fail(KVC_EPROTO, "block %llu of group %u was never committed",
 					(unsigned long long)i, group);
-		g->mirror[i] = (struct kvc_block){ kv_ref_arena(ref), kv_ref_block(ref) };
+		g->mirror[i] = (struct kvc_block){kv_ref_arena(ref), kv_ref_block(ref)};
 		g->meta[i] = (uint32_t)kv_ref_freeze(ref);
 		if (!map || map->number != g->mirror[i].arena)
 			map = arena_of_entry(seq, group, i);
@@ -239,10 +240,10 @@ static int mirror_all(struct kvc_seq *seq)
 	for (uint32_t g = 0; g < seq->n_groups; g++) {
 		struct seq_group *group = &seq->groups[g];
 
-		group->n_blocks =
-			kv_layout_blocks(seq->layout->fields, seq->head.length_tokens);
+		group->n_blocks = kv_layout_blocks(seq->layout->fields, seq->head.length_tokens);
 		if (group->n_blocks > group->n_entries)
-			return kvc_fail(KVC_EPROTO, "place %u is longer than its table", seq->place);
+			return kvc_fail(KVC_EPROTO, "place %u is longer than its table",
+					seq->place);
 		if (!writer_pool(seq->writer, seq->layout, g))
 			return kvc_fail(KVC_ENOMEM, "no memory for a block pool");
 		if (mirror_group(seq, g))
@@ -286,7 +287,7 @@ int seq_attach_spare(struct kvc_writer *writer, struct kvc_layout *layout, uint3
 
 void seq_set_batch(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t first_block)
 {
-	seq->groups[group].batch_first = (struct kvc_block){ arena, first_block };
+	seq->groups[group].batch_first = (struct kvc_block){arena, first_block};
 }
 
 /* ---- ending ------------------------------------------------------------------------------- */
@@ -310,10 +311,9 @@ static void merge_stack(struct block_stack *into, struct block_stack *from)
 /* All blocks of the handle go to the writer's pools. */
 static void give_blocks(struct kvc_seq *seq, enum seq_end_how how)
 {
-	uint64_t freeze_now =
-		how == SEQ_END_PARKED ?
-			0 :
-			atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+	uint64_t freeze_now = how == SEQ_END_PARKED ? 0 :
+						      atomic_load_explicit(&seq->shm->freeze_count,
+									   memory_order_acquire);
 
 	for (uint32_t i = 0; i < seq->n_groups; i++) {
 		struct seq_group *g = &seq->groups[i];
@@ -331,7 +331,7 @@ static void give_blocks(struct kvc_seq *seq, enum seq_end_how how)
 /* The drop of a local handle is an update: listings and a core that copies see it or do not. */
 static int commit_drop(struct kvc_seq *seq)
 {
-	struct kv_head head = { .state = KV_HEAD_NONE };
+	struct kv_head head = {.state = KV_HEAD_NONE};
 
 	if (update_open(seq->writer) && (kvc_error() != KVC_EMOVED || update_open(seq->writer)))
 		return -1;

@@ -65,17 +65,18 @@ struct kvc_writer {
 struct seq_group {
 	struct kv_shm_entry *copies[2]; /* in the segment, n_entries each */
 	uint32_t n_entries;
-	uint64_t n_blocks;              /* of the committed length */
-	struct kvc_block *mirror;       /* [n_entries] */
-	uint32_t *meta;                 /* [n_entries] freeze count of the entry, and in the top
+	uint64_t n_blocks;        /* of the committed length */
+	struct kvc_block *mirror; /* [n_entries] */
+	uint32_t *meta;           /* [n_entries] freeze count of the entry, and in the top
 					   bit which of its copies counts */
 	struct block_stack spares;
 	struct block_stack release;
 	/* what the open update puts into the table; the mirror shows it already */
-	uint64_t pending_first;         /* table index */
+	uint64_t pending_first; /* table index */
 	uint64_t pending_end;
-	struct kvc_block copied_from;   /* block behind pending_first that was copied; arena 0: none */
-	uint32_t copied_freeze;         /* of the entry that the copy is to replace */
+	struct kvc_block
+		copied_from;    /* block behind pending_first that was copied; arena 0: none */
+	uint32_t copied_freeze; /* of the entry that the copy is to replace */
 	/* a batch row: block i is to be batch_first + i; arena 0: no batch */
 	struct kvc_block batch_first;
 };
@@ -86,10 +87,10 @@ struct kvc_seq {
 	struct kvc_seq *next, *next_open;
 	struct kv_shm_place *shm;
 	uint32_t place;
-	uint64_t seq_id;   /* 0: local */
-	uint64_t base_id;  /* snapshot whose blocks it uses; pinned by session_base_ref */
+	uint64_t seq_id;  /* 0: local */
+	uint64_t base_id; /* snapshot whose blocks it uses; pinned by session_base_ref */
 	uint64_t max_tokens;
-	struct kv_head head; /* committed, as of writer->update */
+	struct kv_head head;  /* committed, as of writer->update */
 	struct kv_head fresh; /* while somebody else's update is looked at */
 	bool named;
 	bool listed; /* seen in the list of a call: finds one named twice */
@@ -99,7 +100,7 @@ struct kvc_seq {
 	uint64_t open_tokens;
 	uint64_t frozen_stamp; /* header stamp at the last local freeze: no second one is needed */
 	const char *split_reason; /* of a batch row: why it left its run; NULL: it did not */
-	void *memory; /* the mapping that holds mirrors and stacks */
+	void *memory;             /* the mapping that holds mirrors and stacks */
 	size_t memory_bytes;
 	uint32_t n_groups;
 	struct seq_group groups[KV_GROUPS_MAX];
@@ -127,7 +128,7 @@ int seq_attach_spare(struct kvc_writer *writer, struct kvc_layout *layout, uint3
 enum seq_end_how {
 	SEQ_END_DROPPED, /* the core has dropped it: its blocks are free to use */
 	SEQ_END_PARKED,  /* the core keeps it: every block of its table goes to the release list */
-	SEQ_END_LOCAL    /* a local fork or snapshot: committed as dropped here, its place returns to
+	SEQ_END_LOCAL /* a local fork or snapshot: committed as dropped here, its place returns to
 			    writer->spare and can be used again */
 };
 

@@ -257,7 +257,8 @@ bool handles_leave(struct kvc_writer *writer)
 
 		while (writer->seqs && writer->seqs->seq_id == 0)
 			seq_end(writer->seqs, SEQ_END_LOCAL);
-		for (struct kvc_seq *seq = writer->seqs; seq && n < KV_TARGETS_MAX; seq = seq->next) {
+		for (struct kvc_seq *seq = writer->seqs; seq && n < KV_TARGETS_MAX;
+		     seq = seq->next) {
 			if (seq->seq_id == 0)
 				continue;
 			seqs[n] = seq;

@@ -29,7 +29,7 @@ static void pause_cpu(void)
 /* Waits a little for the core to let go; -1 when the deadline has passed. */
 static int wait_held(const struct kvc_writer *writer, unsigned *n_waits, uint64_t *begin_ns)
 {
-	const struct timespec nap = { 0, 50000 };
+	const struct timespec nap = {0, 50000};
 
 	if (++*n_waits < SPINS) {
 		pause_cpu();
@@ -69,8 +69,8 @@ static void take_anew(struct kvc_seq *seq)
 	seq->head = seq->fresh;
 	for (uint32_t g = 0; g < seq->n_groups; g++) {
 		before[g] = seq->groups[g].n_blocks;
-		seq->groups[g].n_blocks =
-			kv_layout_blocks(seq->layout->fields, seq->head.length_tokens);
+		seq->groups[g].n_blocks = kv_layout_blocks(seq->layout->fields,
+							   seq->head.length_tokens);
 	}
 	update_drop_blocks(seq, before);
 }
@@ -123,8 +123,7 @@ int update_open(struct kvc_writer *writer)
 			if (wait_held(writer, &n_waits, &begin_ns))
 				return -1;
 			break;
-		default:
-			return kvc_fail(KVC_EBUSY, "another thread uses this writer");
+		default: return kvc_fail(KVC_EBUSY, "another thread uses this writer");
 		}
 	}
 }
@@ -142,10 +141,10 @@ void update_publish(struct kvc_writer *writer)
 	}
 	KV_FAULT_POINT();
 	writer->update++;
-	atomic_store_explicit(
-		&writer->shm->n_commits,
-		atomic_load_explicit(&writer->shm->n_commits, memory_order_relaxed) + 1,
-		memory_order_relaxed);
+	atomic_store_explicit(&writer->shm->n_commits,
+			      atomic_load_explicit(&writer->shm->n_commits, memory_order_relaxed) +
+				      1,
+			      memory_order_relaxed);
 }
 
 void update_entry(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t freeze,

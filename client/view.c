@@ -73,8 +73,7 @@ static void *block_at(const struct kvc_seq *seq, const struct shape *shape, bool
 
 	if (is_value && !shape->v_width)
 		return NULL;
-	return arena->base +
-	       arena->region_off[region - layout->groups[shape->group].first_region] +
+	return arena->base + arena->region_off[region - layout->groups[shape->group].first_region] +
 	       (uint64_t)block.block * layout->regions[region].piece_bytes;
 }
 
@@ -109,12 +108,12 @@ int kvc_view_arena(kvc_seq *seq, uint32_t layer, uint32_t arena, struct kvc_page
 	if (check_view(seq, layer))
 		return -1;
 	shape = shape_of(seq, layer);
-	*paged = (struct kvc_paged){ NULL, NULL, 0 };
+	*paged = (struct kvc_paged){NULL, NULL, 0};
 	map = arena < KV_ARENAS_MAX ? session_arena_mapped(seq->writer->session, arena) : NULL;
 	if (!map || map->layout_id != seq->layout->id || map->group != shape.group)
 		return 0;
-	paged->k = block_at(seq, &shape, false, (struct kvc_block){ arena, 0 });
-	paged->v = block_at(seq, &shape, true, (struct kvc_block){ arena, 0 });
+	paged->k = block_at(seq, &shape, false, (struct kvc_block){arena, 0});
+	paged->v = block_at(seq, &shape, true, (struct kvc_block){arena, 0});
 	paged->n_blocks = map->n_blocks;
 	return 0;
 }
@@ -176,7 +175,7 @@ int kvc_view_run(kvc_seq *seq, uint32_t layer, struct kvc_run *run)
 	if (n < 0)
 		return -1;
 	if (n == 0)
-		*run = (struct kvc_run){ .k = NULL };
+		*run = (struct kvc_run){.k = NULL};
 	if (n > 1)
 		return kvc_fail(KVC_ESPLIT,
 				"layer %u lies in %lld runs, the first of %llu tokens: blocks are "

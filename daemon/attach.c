@@ -41,7 +41,7 @@ struct attach {
 	uint8_t boot[16];
 	int listen_fd;
 	struct loop_io io;
-	struct loop_timer pause; /* after a refused accept */
+	struct loop_timer pause;  /* after a refused accept */
 	uint64_t pause_logged_ns; /* 0: never */
 	struct loop_task reaper;
 	struct peer *peers;
@@ -357,7 +357,8 @@ static void pause_accepting(struct attach *attach, int errno_value)
 	if (attach->pause_logged_ns == 0 ||
 	    now_ns - attach->pause_logged_ns > ACCEPT_LOG_MS * LOOP_NS_PER_MS) {
 		attach->pause_logged_ns = now_ns;
-		log_warn("attach", "cannot accept connections now: %s; raise LimitNOFILE or end "
+		log_warn("attach",
+			 "cannot accept connections now: %s; raise LimitNOFILE or end "
 			 "sessions",
 			 strerror(errno_value));
 	}

@@ -51,8 +51,9 @@ int catalogue_make(struct catalogue *catalogue, struct errbuf *err)
 	memset(catalogue, 0, sizeof(*catalogue));
 	catalogue->fd = memfd_create("kvc-catalogue", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (catalogue->fd < 0)
-		return errbuf_errno(err, KV_ENOMEM, errno,
-				    "memfd_create refused the catalogue (is it blocked by a sandbox?)");
+		return errbuf_errno(
+			err, KV_ENOMEM, errno,
+			"memfd_create refused the catalogue (is it blocked by a sandbox?)");
 	if (fchmod(catalogue->fd, 0600) || ftruncate(catalogue->fd, (off_t)CATALOGUE_BYTES_MAX) ||
 	    fcntl(catalogue->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		errbuf_errno(err, KV_ENOMEM, errno, "cannot size and seal the catalogue");

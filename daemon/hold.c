@@ -17,8 +17,7 @@ int hold_try(struct kv_shm_writer *writer)
 			/* What is written under the hold is not seen before it. */
 			atomic_thread_fence(memory_order_release);
 			return 0;
-		case KV_WANTED:
-			return -EAGAIN;
+		case KV_WANTED: return -EAGAIN;
 		case KV_OPEN:
 			if (kv_word_swap(writer, word, kv_word(KV_WANTED, generation, update)))
 				return -EAGAIN;
@@ -73,10 +72,11 @@ int hold_freeze(const struct segment *segment, struct seg_place *place,
 	if (place->frozen_stamp == state->stamp)
 		return 0; /* nothing was committed since: what is frozen is all there is */
 	if (count >= KV_REF_FREEZE_MAX)
-		return errbuf_set(err, KV_ELIMIT,
-				  "the sequence was frozen %llu times, the limit; fork it and go on "
-				  "with the fork",
-				  (unsigned long long)count);
+		return errbuf_set(
+			err, KV_ELIMIT,
+			"the sequence was frozen %llu times, the limit; fork it and go on "
+			"with the fork",
+			(unsigned long long)count);
 	for (uint32_t g = 0; g < place->n_groups; g++)
 		if (atomic_load_explicit(&shm->frozen_slots[g], memory_order_relaxed) <
 		    state->n_slots[g])

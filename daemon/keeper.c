@@ -495,8 +495,9 @@ static rlim_t raise_limit(int which)
  */
 static int raise_limits(const struct settings *settings, struct errbuf *err)
 {
-	const uint64_t largest_bytes =
-		2 * (settings->pool_bytes > KV_SHM_BYTES ? settings->pool_bytes : KV_SHM_BYTES);
+	const uint64_t largest_bytes = 2 * (settings->pool_bytes > KV_SHM_BYTES ?
+						    settings->pool_bytes :
+						    KV_SHM_BYTES);
 	rlim_t file_bytes = raise_limit(RLIMIT_FSIZE);
 
 	raise_limit(RLIMIT_NOFILE);

@@ -14,7 +14,7 @@
 /* What is written of a freed table stays in memory, zeroed, if it is not much: making its pages
  * anew is what costs most of a fork. */
 #define WARM_TABLE_BYTES (UINT64_C(64) << 10)
-#define WARM_BYTES	 (UINT64_C(1) << 20) /* of a segment */
+#define WARM_BYTES (UINT64_C(1) << 20) /* of a segment */
 
 /* Table space that was given back, to be found again by its size. */
 struct seg_table_free {
@@ -29,8 +29,8 @@ static uint64_t round_page(uint64_t bytes)
 }
 
 static const uint64_t writers_off = sizeof(struct kv_shm_head);
-static const uint64_t arenas_off =
-	sizeof(struct kv_shm_head) + KV_WRITERS_MAX * sizeof(struct kv_shm_writer);
+static const uint64_t arenas_off = sizeof(struct kv_shm_head) +
+				   KV_WRITERS_MAX * sizeof(struct kv_shm_writer);
 
 static uint64_t places_off(void)
 {
@@ -240,7 +240,7 @@ static void give_space(struct segment *segment, uint64_t off, uint64_t bytes)
 
 	if (!space)
 		return; /* the room is lost until the session ends */
-	*space = (struct seg_table_free){ segment->free_tables, off, bytes, n_warm };
+	*space = (struct seg_table_free){segment->free_tables, off, bytes, n_warm};
 	segment->free_tables = space;
 	segment->warm_bytes += n_warm;
 }
@@ -260,10 +260,11 @@ int segment_table_alloc(struct segment *segment, struct seg_place *place,
 			continue;
 		place->n_groups = g;
 		segment_table_free(segment, place);
-		return errbuf_set(err, KV_ELIMIT,
-				  "the control segment has no room for a block table of %llu tokens; "
-				  "use a smaller max_tokens or free sequences",
-				  (unsigned long long)place->max_tokens);
+		return errbuf_set(
+			err, KV_ELIMIT,
+			"the control segment has no room for a block table of %llu tokens; "
+			"use a smaller max_tokens or free sequences",
+			(unsigned long long)place->max_tokens);
 	}
 	return 0;
 }
@@ -274,8 +275,7 @@ void segment_table_free(struct segment *segment, const struct seg_place *place)
 		give_space(segment, place->table_off[g], table_bytes(place->n_entries[g]));
 }
 
-int segment_table_take(struct segment *segment, const struct seg_place *place,
-		       struct errbuf *err)
+int segment_table_take(struct segment *segment, const struct seg_place *place, struct errbuf *err)
 {
 	for (uint32_t g = 0; g < place->n_groups; g++) {
 		uint64_t end = place->table_off[g] + table_bytes(place->n_entries[g]);
@@ -346,7 +346,7 @@ void segment_place_init(struct segment *segment, const struct seg_place *place,
 			enum kv_head_state head_state, uint64_t base_id)
 {
 	struct kv_shm_place *shm = segment_place(segment, place->index);
-	struct kv_head head = { .state = head_state };
+	struct kv_head head = {.state = head_state};
 	uint64_t stamp = kv_word_update(kv_word_load(segment_writer(segment, place->writer)));
 
 	(void)layout;
@@ -378,11 +378,12 @@ static int read_head(const struct kv_shm_place *shm, const struct seg_place *pla
 	state->stamp = atomic_load_explicit(&shm->copy[c].stamp, memory_order_relaxed);
 	if (state->head.length_tokens > most || state->head.n_marks > KV_MARKS_MAX ||
 	    state->head.state > KV_HEAD_SNAPSHOT)
-		return errbuf_set(err, KV_EINVAL,
-				  "header in place %u makes no sense: length %llu of at most %llu, %u "
-				  "marks",
-				  place->index, (unsigned long long)state->head.length_tokens,
-				  (unsigned long long)most, state->head.n_marks);
+		return errbuf_set(
+			err, KV_EINVAL,
+			"header in place %u makes no sense: length %llu of at most %llu, %u "
+			"marks",
+			place->index, (unsigned long long)state->head.length_tokens,
+			(unsigned long long)most, state->head.n_marks);
 	return 0;
 }
 
@@ -396,7 +397,8 @@ static int read_marks(const struct kv_shm_place *shm, struct seg_state *state, s
 
 		out->id = atomic_load_explicit(&mark->id, memory_order_relaxed);
 		out->update = atomic_load_explicit(&mark->update, memory_order_relaxed);
-		out->length_tokens = atomic_load_explicit(&mark->length_tokens, memory_order_relaxed);
+		out->length_tokens = atomic_load_explicit(&mark->length_tokens,
+							  memory_order_relaxed);
 		out->journal_end = atomic_load_explicit(&mark->journal_end, memory_order_relaxed);
 		if (out->length_tokens < before || out->length_tokens > state->head.length_tokens)
 			return errbuf_set(err, KV_EINVAL, "mark %u makes no sense", i);
@@ -423,8 +425,8 @@ static int read_table(const struct segment *segment, const struct seg_place *pla
 			return errbuf_set(err, KV_EINVAL,
 					  "block %llu of group %u in place %u was never committed",
 					  (unsigned long long)i, g, place->index);
-		state->refs[g][i] =
-			atomic_load_explicit(c ? &t1[i].ref : &t0[i].ref, memory_order_relaxed);
+		state->refs[g][i] = atomic_load_explicit(c ? &t1[i].ref : &t0[i].ref,
+							 memory_order_relaxed);
 	}
 	return 0;
 }
@@ -469,7 +471,7 @@ int segment_peek(const struct segment *segment, uint32_t index, uint32_t writer,
 		int c = kv_head_current(shm, kv_word_update(word));
 
 		if (c < 0) {
-			*head = (struct kv_head){ .state = KV_HEAD_NONE };
+			*head = (struct kv_head){.state = KV_HEAD_NONE};
 		} else {
 			kv_head_load(&shm->copy[c], head);
 		}

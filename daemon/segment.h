@@ -42,14 +42,14 @@ struct seg_place {
 /* A committed state that was copied out of a segment and checked, or that a snapshot holds. */
 struct seg_state {
 	struct kv_head head;
-	uint64_t stamp;                    /* of the header copy */
-	uint64_t update;                   /* committed update it was read at */
+	uint64_t stamp;  /* of the header copy */
+	uint64_t update; /* committed update it was read at */
 	uint64_t n_slots[KV_GROUPS_MAX];
 	uint64_t n_blocks[KV_GROUPS_MAX];
-	uint64_t *refs[KV_GROUPS_MAX];     /* [n_blocks]: kv_ref() as in the table; owned */
+	uint64_t *refs[KV_GROUPS_MAX]; /* [n_blocks]: kv_ref() as in the table; owned */
 	struct seg_mark {
 		uint64_t id, update, length_tokens, journal_end;
-	} marks[KV_MARKS_MAX];             /* [head.n_marks] */
+	} marks[KV_MARKS_MAX]; /* [head.n_marks] */
 };
 
 /* Makes a sealed segment for a session. 0, or -1 with err (memfd refused, no memory). */
@@ -81,8 +81,7 @@ void segment_writer_init(struct segment *segment, uint32_t writer);
 int segment_table_alloc(struct segment *segment, struct seg_place *place,
 			const struct kv_layout *layout, struct errbuf *err);
 void segment_table_free(struct segment *segment, const struct seg_place *place);
-int segment_table_take(struct segment *segment, const struct seg_place *place,
-		       struct errbuf *err);
+int segment_table_take(struct segment *segment, const struct seg_place *place, struct errbuf *err);
 
 /*
  * Initialises a place that nobody uses: header copy stamped with the writer's committed update,

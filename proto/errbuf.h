@@ -24,7 +24,6 @@ int errbuf_errno(struct errbuf *err, int status, int errno_value, const char *fo
 	__attribute__((format(printf, 4, 5)));
 
 /* Puts "prefix: " before the text that is there. */
-void errbuf_wrap(struct errbuf *err, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+void errbuf_wrap(struct errbuf *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -10,25 +10,23 @@
 uint32_t kv_dtype_bytes(uint32_t dtype)
 {
 	switch (dtype) {
-	case KV_DTYPE_F32:
-		return 4;
+	case KV_DTYPE_F32: return 4;
 	case KV_DTYPE_F16:
-	case KV_DTYPE_BF16:
-		return 2;
+	case KV_DTYPE_BF16: return 2;
 	}
 	return 0;
 }
 
 const char *kv_dtype_name(uint32_t dtype)
 {
-	static const char *const names[] = { "none", "f32", "f16", "bf16" };
+	static const char *const names[] = {"none", "f32", "f16", "bf16"};
 
 	return dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
 }
 
 const char *kv_format_name(uint32_t format)
 {
-	static const char *const names[] = { "none", "raw", "int8", "u8", "u4", "q4", "fp8" };
+	static const char *const names[] = {"none", "raw", "int8", "u8", "u4", "q4", "fp8"};
 
 	return format < sizeof(names) / sizeof(names[0]) ? names[format] : "?";
 }
@@ -49,8 +47,8 @@ static int check_format(const char *field, uint32_t format, struct errbuf *err)
 	if (format == KV_FORMAT_RAW)
 		return 0;
 	return errbuf_set(err, KV_EUNSUPPORTED,
-			  "layout field %s: format %s is not stored by this version; use raw", field,
-			  kv_format_name(format));
+			  "layout field %s: format %s is not stored by this version; use raw",
+			  field, kv_format_name(format));
 }
 
 static int check_layer(const struct kv_layout *layout, uint32_t i, struct errbuf *err)
@@ -105,7 +103,8 @@ static int check_tags(struct kv_layout *layout, struct errbuf *err)
 		if (!layout->tags[i].key[0])
 			return errbuf_set(err, KV_EINVAL, "layout field tags: a key is empty");
 		if (i && strcmp(layout->tags[i - 1].key, layout->tags[i].key) == 0)
-			return errbuf_set(err, KV_EINVAL, "layout field tags: key %s is there twice",
+			return errbuf_set(err, KV_EINVAL,
+					  "layout field tags: key %s is there twice",
 					  layout->tags[i].key);
 	}
 	return 0;
@@ -127,9 +126,10 @@ static int check_fingerprint(const struct kv_layout *layout, struct errbuf *err)
 	static const uint8_t none[KV_FINGERPRINT_BYTES];
 
 	if (memcmp(layout->fingerprint, none, sizeof(none)) == 0)
-		return errbuf_set(err, KV_EINVAL,
-				  "layout field fingerprint is missing (all zero); give the hash of the "
-				  "weights");
+		return errbuf_set(
+			err, KV_EINVAL,
+			"layout field fingerprint is missing (all zero); give the hash of the "
+			"weights");
 	return 0;
 }
 
@@ -164,7 +164,7 @@ static int group_of(struct kv_layout *layout, uint32_t bound)
 			return (int)g;
 	if (layout->n_groups == KV_GROUPS_MAX)
 		return -1;
-	layout->groups[layout->n_groups] = (struct kv_group){ .bound_slots = bound };
+	layout->groups[layout->n_groups] = (struct kv_group){.bound_slots = bound};
 	return (int)layout->n_groups++;
 }
 
@@ -206,7 +206,7 @@ static void add_group_regions(struct kv_layout *layout, uint32_t g)
 /* An opaque layout is one group of one layer that has K only. */
 static void derive_opaque(struct kv_layout *layout)
 {
-	layout->groups[0] = (struct kv_group){ .n_layers = 1 };
+	layout->groups[0] = (struct kv_group){.n_layers = 1};
 	layout->n_groups = 1;
 	layout->layer_group[0] = 0;
 	layout->layer_region[0] = 0;
@@ -230,9 +230,10 @@ int kv_layout_derive(struct kv_layout *layout, struct errbuf *err)
 		int g = group_of(layout, bound);
 
 		if (g < 0)
-			return errbuf_set(err, KV_ETOOBIG,
-					  "layout field bound_slots has more than %u different values",
-					  KV_GROUPS_MAX);
+			return errbuf_set(
+				err, KV_ETOOBIG,
+				"layout field bound_slots has more than %u different values",
+				KV_GROUPS_MAX);
 		layout->layer_group[i] = (uint32_t)g;
 		if (bound && bound < layout->max_slots)
 			layout->max_slots = bound;
@@ -294,7 +295,8 @@ uint64_t kv_layout_arena(const struct kv_layout *layout, uint32_t group, uint32_
 	uint64_t total = 0;
 
 	for (uint32_t r = 0; r < g->n_regions; r++) {
-		uint64_t bytes = (uint64_t)layout->regions[g->first_region + r].piece_bytes * n_blocks;
+		uint64_t bytes = (uint64_t)layout->regions[g->first_region + r].piece_bytes *
+				 n_blocks;
 		uint64_t align = bytes >= HUGE_BYTES ? HUGE_BYTES : KV_SHM_PAGE;
 
 		total = (total + align - 1) & ~(align - 1);

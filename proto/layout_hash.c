@@ -51,8 +51,8 @@ static void put_layers(crypto_generichash_state *state, const struct kv_layout *
 	put_u32(state, FIELD_LAYERS, layout->n_layers);
 	for (uint32_t i = 0; i < layout->n_layers; i++) {
 		const struct kv_layer *l = &layout->layers[i];
-		uint32_t le[4] = { htole32(l->n_query_groups), htole32(l->k_width),
-				   htole32(l->v_width), htole32(l->bound_slots) };
+		uint32_t le[4] = {htole32(l->n_query_groups), htole32(l->k_width),
+				  htole32(l->v_width), htole32(l->bound_slots)};
 
 		put(state, FIELD_LAYER, le, sizeof(le));
 	}
@@ -63,7 +63,7 @@ static void put_planes(crypto_generichash_state *state, const struct kv_layout *
 	put_u32(state, FIELD_PLANES, layout->n_planes);
 	for (uint32_t i = 0; i < layout->n_planes; i++) {
 		const struct kv_plane *p = &layout->planes[i];
-		uint32_t le[2] = { htole32(p->scope), htole32(p->bytes) };
+		uint32_t le[2] = {htole32(p->scope), htole32(p->bytes)};
 
 		put(state, FIELD_PLANE_NAME, p->name, strlen(p->name));
 		put(state, FIELD_PLANE, le, sizeof(le));
@@ -84,8 +84,7 @@ void kv_layout_hash(const struct kv_layout *layout, uint8_t hash[KV_HASH_BYTES])
 	crypto_generichash_state state;
 
 	crypto_generichash_init(&state, NULL, 0, KV_HASH_BYTES);
-	crypto_generichash_update(&state, (const uint8_t *)"kvc-layout-1",
-				  sizeof("kvc-layout-1"));
+	crypto_generichash_update(&state, (const uint8_t *)"kvc-layout-1", sizeof("kvc-layout-1"));
 	put(&state, FIELD_FINGERPRINT, layout->fingerprint, sizeof(layout->fingerprint));
 	put_layers(&state, layout);
 	put_u32(&state, FIELD_DTYPE, layout->dtype);
@@ -168,8 +167,10 @@ int kv_layout_differs(const struct kv_layout *a, const struct kv_layout *b, stru
 				  b->fingerprint[2], b->fingerprint[3]);
 	if (differ_layers(a, b, err) ||
 	    differ_name("dtype", kv_dtype_name(a->dtype), kv_dtype_name(b->dtype), err) ||
-	    differ_name("k_format", kv_format_name(a->k_format), kv_format_name(b->k_format), err) ||
-	    differ_name("v_format", kv_format_name(a->v_format), kv_format_name(b->v_format), err) ||
+	    differ_name("k_format", kv_format_name(a->k_format), kv_format_name(b->k_format),
+			err) ||
+	    differ_name("v_format", kv_format_name(a->v_format), kv_format_name(b->v_format),
+			err) ||
 	    differ_u32("block_tokens", a->block_tokens, b->block_tokens, err) ||
 	    differ_u32("opaque_bytes", a->opaque_bytes, b->opaque_bytes, err) ||
 	    differ_planes(a, b, err) || differ_tags(a, b, err))

@@ -9,16 +9,20 @@ static int check_counts(const Kv__Wire__Layout *wire, struct errbuf *err)
 		return errbuf_set(err, KV_EINVAL, "layout field fingerprint has %zu bytes, not %d",
 				  wire->fingerprint.len, KV_FINGERPRINT_BYTES);
 	if (wire->n_layers > KV_LAYERS_MAX)
-		return errbuf_set(err, KV_ETOOBIG, "layout field layers (count) is %zu, the limit is %u",
+		return errbuf_set(err, KV_ETOOBIG,
+				  "layout field layers (count) is %zu, the limit is %u",
 				  wire->n_layers, KV_LAYERS_MAX);
 	if (wire->n_planes > KV_PLANES_MAX)
-		return errbuf_set(err, KV_ETOOBIG, "layout field planes (count) is %zu, the limit is %u",
+		return errbuf_set(err, KV_ETOOBIG,
+				  "layout field planes (count) is %zu, the limit is %u",
 				  wire->n_planes, KV_PLANES_MAX);
 	if (wire->n_tags > KV_TAGS_MAX)
-		return errbuf_set(err, KV_ETOOBIG, "layout field tags (count) is %zu, the limit is %u",
-				  wire->n_tags, KV_TAGS_MAX);
+		return errbuf_set(err, KV_ETOOBIG,
+				  "layout field tags (count) is %zu, the limit is %u", wire->n_tags,
+				  KV_TAGS_MAX);
 	if (wire->salt.len > KV_SALT_BYTES_MAX)
-		return errbuf_set(err, KV_ETOOBIG, "layout field salt has %zu bytes, the limit is %u",
+		return errbuf_set(err, KV_ETOOBIG,
+				  "layout field salt has %zu bytes, the limit is %u",
 				  wire->salt.len, KV_SALT_BYTES_MAX);
 	return 0;
 }

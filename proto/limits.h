@@ -16,18 +16,18 @@
 #define KV_PAGE_OBJECTS_MAX 64u            /* objects in one page of a listing */
 #define KV_IN_FLIGHT_MAX 64u               /* calls of a session between sent and acknowledged */
 #define KV_NAME_BYTES_MAX 255u
-#define KV_WATCHES_MAX 64u                 /* of a session */
+#define KV_WATCHES_MAX 64u /* of a session */
 #define KV_DEADLINE_MS_MAX (24u * 3600 * 1000)
 #define KV_DEADLINE_MS_DEFAULT 5000u
 
 /* layouts */
 #define KV_LAYERS_MAX 1024u
 #define KV_GROUPS_MAX 8u
-#define KV_HEADS_MAX 1024u   /* query groups (KV heads) of a layer */
-#define KV_WIDTH_MAX 8192u   /* elements of one K or V vector */
+#define KV_HEADS_MAX 1024u /* query groups (KV heads) of a layer */
+#define KV_WIDTH_MAX 8192u /* elements of one K or V vector */
 #define KV_BLOCK_TOKENS_MAX 4096u
 #define KV_OPAQUE_BYTES_MAX (16u * 1024 * 1024)
-#define KV_PLANES_MAX 16u    /* side and sequence planes */
+#define KV_PLANES_MAX 16u /* side and sequence planes */
 #define KV_PLANE_BYTES_MAX 65536u
 #define KV_TAGS_MAX 32u
 #define KV_TAG_BYTES_MAX 255u /* key, value, plane name: each */
@@ -35,10 +35,10 @@
 #define KV_PIECE_BYTES_MAX (256u * 1024 * 1024)
 
 /* sessions and sequences */
-#define KV_WRITERS_MAX 64u   /* of a session */
-#define KV_PLACES_MAX 4096u  /* sequences and open snapshots of a session, local forks included */
-#define KV_ARENAS_MAX 4096u  /* arenas that one session can see at a time */
-#define KV_MARKS_MAX 64u     /* nested marks of a sequence */
+#define KV_WRITERS_MAX 64u  /* of a session */
+#define KV_PLACES_MAX 4096u /* sequences and open snapshots of a session, local forks included */
+#define KV_ARENAS_MAX 4096u /* arenas that one session can see at a time */
+#define KV_MARKS_MAX 64u    /* nested marks of a sequence */
 #define KV_TOKENS_DEFAULT (1024u * 1024)
 #define KV_TOKENS_MAX (1024u * 1024 * 1024)
 

@@ -48,10 +48,11 @@ int kv_runtime_paths(struct kv_runtime *runtime, const char *dir, struct errbuf 
 		dir = default_dir(buffer, sizeof(buffer));
 	n = strlen(dir);
 	if (n == 0 || n > KV_SOCKET_PATH_MAX)
-		return errbuf_set(err, KV_ETOOBIG,
-				  "runtime directory has %zu bytes; it needs 1 to %d less the name of "
-				  "a socket",
-				  n, KV_SOCKET_PATH_MAX);
+		return errbuf_set(
+			err, KV_ETOOBIG,
+			"runtime directory has %zu bytes; it needs 1 to %d less the name of "
+			"a socket",
+			n, KV_SOCKET_PATH_MAX);
 	memcpy(runtime->dir, dir, n + 1);
 	if (join(runtime->attach, dir, "attach.sock", err) ||
 	    join(runtime->command, dir, "command.sock", err) ||

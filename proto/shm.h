@@ -50,7 +50,7 @@ struct kv_shm_head {
 	uint64_t arenas_off;
 	uint64_t places_off;
 	uint64_t tables_off;
-	_Atomic uint64_t life;             /* life of the core that serves the session; core stores,
+	_Atomic uint64_t life; /* life of the core that serves the session; core stores,
 					      library loads (acquire) to notice a restart */
 	uint8_t unused[4096 - 88];
 };
@@ -58,7 +58,7 @@ static_assert(sizeof(struct kv_shm_head) == 4096, "head is one page");
 
 /* One commit word, alone on its cache lines. See proto/commit.h for its moves. */
 struct kv_shm_writer {
-	_Atomic uint64_t word; /* writer and core swap; readers load (acquire) */
+	_Atomic uint64_t word;   /* writer and core swap; readers load (acquire) */
 	_Atomic uint32_t in_use; /* core stores */
 	uint32_t unused_in_use;
 	uint8_t unused_line[48];
@@ -66,7 +66,7 @@ struct kv_shm_writer {
 	_Atomic uint64_t n_reserved_bytes; /* blocks granted to this writer that are in no table */
 	_Atomic uint64_t n_commits;
 	_Atomic uint64_t n_appended_tokens;
-	_Atomic uint64_t n_copied_bytes;   /* because a block was frozen or shared */
+	_Atomic uint64_t n_copied_bytes; /* because a block was frozen or shared */
 	_Atomic uint64_t n_rollbacks;
 	_Atomic uint64_t n_local_forks;
 	uint64_t unused[2];
@@ -82,14 +82,14 @@ enum kv_head_state {
 
 /* What an update changes at once; one cache line. */
 struct kv_head_copy {
-	_Atomic uint64_t stamp;        /* update that wrote it, 0: none */
+	_Atomic uint64_t stamp; /* update that wrote it, 0: none */
 	_Atomic uint64_t length_tokens;
-	_Atomic uint64_t position;     /* absolute position of the next token */
+	_Atomic uint64_t position;      /* absolute position of the next token */
 	_Atomic uint64_t journal_first; /* journal rows in force: [first, end); 0 without journal */
 	_Atomic uint64_t journal_end;
 	_Atomic uint32_t n_marks;
-	_Atomic uint32_t state;        /* enum kv_head_state */
-	_Atomic uint64_t planes;       /* which copy of each sequence plane counts: bit set */
+	_Atomic uint32_t state;  /* enum kv_head_state */
+	_Atomic uint64_t planes; /* which copy of each sequence plane counts: bit set */
 	uint64_t unused;
 };
 static_assert(sizeof(struct kv_head_copy) == 64, "one cache line");
@@ -150,11 +150,11 @@ static inline uint64_t kv_ref_freeze(uint64_t ref)
  * keeps a private copy and does not read it again.
  */
 struct kv_shm_place {
-	uint32_t writer;       /* index of its commit word */
+	uint32_t writer; /* index of its commit word */
 	uint32_t n_groups;
 	uint64_t layout_id;
-	uint64_t seq_id;       /* the core's id; 0 while spare and for local forks */
-	_Atomic uint64_t base_id; /* snapshot whose blocks it uses, 0: none. The owning session
+	uint64_t seq_id;            /* the core's id; 0 while spare and for local forks */
+	_Atomic uint64_t base_id;   /* snapshot whose blocks it uses, 0: none. The owning session
 				     stores it for local forks, core loads when it copies a table */
 	_Atomic uint64_t parent_id; /* lineage of local forks: seq_id of the parent, or its place
 				       with KV_PARENT_PLACE */

@@ -4,8 +4,7 @@ const char *kv_status_text(int status)
 {
 	switch (status) {
 #define X(name, number, text) \
-	case number: \
-		return text;
+	case number: return text;
 		KV_STATUS_TABLE(X)
 #undef X
 	}
@@ -16,8 +15,7 @@ const char *kv_status_name(int status)
 {
 	switch (status) {
 #define X(name, number, text) \
-	case number: \
-		return "KVC_" #name;
+	case number: return "KVC_" #name;
 		KV_STATUS_TABLE(X)
 #undef X
 	}

@@ -23,10 +23,10 @@
 /* Exit codes; kvcachectl(1). */
 enum ctl_exit {
 	CTL_OK = 0,
-	CTL_FAILED = 1,	   /* refused or failed */
-	CTL_USAGE = 2,	   /* the command line is wrong */
+	CTL_FAILED = 1,    /* refused or failed */
+	CTL_USAGE = 2,     /* the command line is wrong */
 	CTL_NO_DAEMON = 3, /* nobody answers */
-	CTL_CORRUPT = 4	   /* stored bytes are not what they were */
+	CTL_CORRUPT = 4    /* stored bytes are not what they were */
 };
 
 struct kvc_session;
@@ -35,13 +35,13 @@ struct ctl {
 	struct out out;
 	bool json;
 	const char *runtime_dir; /* NULL: the default */
-	uint32_t deadline_ms;	 /* 0: the default */
-	uint64_t now_unix_ns;	 /* for ages */
-	const char *program;	 /* argv[0]: the demo finds its helpers beside it */
+	uint32_t deadline_ms;    /* 0: the default */
+	uint64_t now_unix_ns;    /* for ages */
+	const char *program;     /* argv[0]: the demo finds its helpers beside it */
 	/* One command; 0 and a reply that ctl_free_reply() frees, or -1 with err. */
 	int (*call)(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply,
 		    struct errbuf *err);
-	void *call_arg;		     /* of a test */
+	void *call_arg;              /* of a test */
 	struct kvc_session *session; /* of the library, made by its first call */
 };
 

@@ -14,11 +14,11 @@
 
 #include "client/ctl/ctl.h"
 
-#define DEMO_SAMPLERS	 4
-#define DEMO_TOKENS_MIN	 20
-#define DEMO_TOKENS_MAX	 400
+#define DEMO_SAMPLERS 4
+#define DEMO_TOKENS_MIN 20
+#define DEMO_TOKENS_MAX 400
 #define DEMO_DRAFT_AFTER 8 /* tokens before the draft */
-#define DEMO_DRAFT	 8
+#define DEMO_DRAFT 8
 #define DEMO_DRAFT_WRONG 5 /* of those, rolled back */
 #define DEMO_TEMPERATURE 0.8
 
@@ -42,9 +42,9 @@ struct demo_report {
 	uint64_t n_prompt_tokens, n_layers, n_kv_heads, head_dim, vocab;
 	uint64_t cache_bytes, token_bytes, block_tokens;
 	uint64_t n_copied_bytes;
-	uint64_t n_rows, n_rows_differ;	       /* logits compared */
+	uint64_t n_rows, n_rows_differ;        /* logits compared */
 	uint64_t n_kv_bytes, n_kv_rows_differ; /* K and V of the prompt compared */
-	uint64_t first_kv_differs;	       /* token */
+	uint64_t first_kv_differs;             /* token */
 	uint64_t n_drafted, n_rolled_back;
 	uint32_t n_ids;
 	uint32_t ids[DEMO_TOKENS_MAX];

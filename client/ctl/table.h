@@ -17,9 +17,9 @@ struct out {
 	FILE *stream;
 	FILE *errors;
 	unsigned width; /* columns of a line */
-	bool colour;	/* stream is a terminal and NO_COLOR is not set */
-	bool utf8;	/* line drawing may be used */
-	bool progress;	/* errors is a terminal: a progress bar may be drawn there */
+	bool colour;    /* stream is a terminal and NO_COLOR is not set */
+	bool utf8;      /* line drawing may be used */
+	bool progress;  /* errors is a terminal: a progress bar may be drawn there */
 };
 
 enum colour { PLAIN, BOLD, DIM, RED, GREEN, YELLOW, CYAN };

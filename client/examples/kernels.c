@@ -18,9 +18,9 @@ typedef uint32_t v8u __attribute__((vector_size(32)));
 /* The same in memory that is aligned for floats only. */
 typedef float v8_memory __attribute__((vector_size(32), aligned(4), may_alias));
 
-#define LOAD(p)	    (*(const v8_memory *)(p))
+#define LOAD(p) (*(const v8_memory *)(p))
 #define STORE(p, v) (*(v8_memory *)(p) = (v))
-#define SPLAT(x)    ((x) - (v8){0})
+#define SPLAT(x) ((x) - (v8){0})
 
 /* The fixed tree at the end of 8 partial sums. */
 BODY float reduce(const v8 *v)
@@ -38,7 +38,7 @@ BODY float reduce(const v8 *v)
  */
 #define TILE_TOKENS 6
 #define TILE_PANELS 4
-#define TILE_SUMS   (TILE_TOKENS * 2)
+#define TILE_SUMS (TILE_TOKENS * 2)
 
 BODY void store_sums(const v8 *sums, float *y, size_t n, bool add)
 {
@@ -328,38 +328,38 @@ BODY void rms_norm_body(float *y, const float *x, const float *gain, size_t n, f
 }
 
 /* One set of functions, compiled for TARGET (an attribute or nothing). */
-#define KERNELS(set, TARGET)                                                                       \
-	TARGET static void matmul_##set(const struct matrix *m, struct rows x, float *y,           \
-					size_t y_stride, bool add)                                 \
-	{                                                                                          \
-		matmul_body(m, x, y, y_stride, add);                                               \
-	}                                                                                          \
-	TARGET static void scores_##set(struct rows q, struct rows k, size_t dim, float scale,     \
-					float *s, size_t s_stride)                                 \
-	{                                                                                          \
-		scores_body(q, k, dim, scale, s, s_stride);                                        \
-	}                                                                                          \
-	TARGET static void mix_##set(const float *s, size_t s_stride, size_t n_heads,              \
-				     struct rows v, size_t dim, float *o, size_t o_stride)         \
-	{                                                                                          \
-		mix_body(s, s_stride, n_heads, v, dim, o, o_stride);                               \
-	}                                                                                          \
-	TARGET static float softmax_##set(float *s, size_t n)                                      \
-	{                                                                                          \
-		return softmax_body(s, n);                                                         \
-	}                                                                                          \
-	TARGET static void swiglu_##set(float *a, const float *b, size_t n)                        \
-	{                                                                                          \
-		swiglu_body(a, b, n);                                                              \
-	}                                                                                          \
-	TARGET static void rms_norm_##set(float *y, const float *x, const float *gain, size_t n,   \
-					  float eps)                                               \
-	{                                                                                          \
-		rms_norm_body(y, x, gain, n, eps);                                                 \
-	}                                                                                          \
-	static const struct kernels kernels_##set = {                                              \
-		#set,	       matmul_##set, scores_##set,   mix_##set,                            \
-		softmax_##set, swiglu_##set, rms_norm_##set,                                       \
+#define KERNELS(set, TARGET) \
+	TARGET static void matmul_##set(const struct matrix *m, struct rows x, float *y, \
+					size_t y_stride, bool add) \
+	{ \
+		matmul_body(m, x, y, y_stride, add); \
+	} \
+	TARGET static void scores_##set(struct rows q, struct rows k, size_t dim, float scale, \
+					float *s, size_t s_stride) \
+	{ \
+		scores_body(q, k, dim, scale, s, s_stride); \
+	} \
+	TARGET static void mix_##set(const float *s, size_t s_stride, size_t n_heads, \
+				     struct rows v, size_t dim, float *o, size_t o_stride) \
+	{ \
+		mix_body(s, s_stride, n_heads, v, dim, o, o_stride); \
+	} \
+	TARGET static float softmax_##set(float *s, size_t n) \
+	{ \
+		return softmax_body(s, n); \
+	} \
+	TARGET static void swiglu_##set(float *a, const float *b, size_t n) \
+	{ \
+		swiglu_body(a, b, n); \
+	} \
+	TARGET static void rms_norm_##set(float *y, const float *x, const float *gain, size_t n, \
+					  float eps) \
+	{ \
+		rms_norm_body(y, x, gain, n, eps); \
+	} \
+	static const struct kernels kernels_##set = { \
+		#set,          matmul_##set, scores_##set,   mix_##set, \
+		softmax_##set, swiglu_##set, rms_norm_##set, \
 	}
 
 KERNELS(base, );

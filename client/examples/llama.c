@@ -243,9 +243,10 @@ static void embed_rows(struct llama *m, const uint32_t *ids, size_t n)
 	const struct matrix *e = &m->embed;
 
 	for (size_t t = 0; t < n; t++) {
-		const float *column =
-			e->panels + ids[t] / MATRIX_PANEL_OUTPUTS * MATRIX_PANEL_OUTPUTS * e->n_in +
-			ids[t] % MATRIX_PANEL_OUTPUTS;
+		const float *column = e->panels +
+				      ids[t] / MATRIX_PANEL_OUTPUTS * MATRIX_PANEL_OUTPUTS *
+					      e->n_in +
+				      ids[t] % MATRIX_PANEL_OUTPUTS;
 
 		for (size_t i = 0; i < e->n_in; i++)
 			m->s.x[t * e->n_in + i] = column[i * MATRIX_PANEL_OUTPUTS];

@@ -22,7 +22,7 @@
 #include "proto/errbuf.h"
 
 #define LLAMA_FINGERPRINT_BYTES 32
-#define LLAMA_CHUNK_TOKENS	64
+#define LLAMA_CHUNK_TOKENS 64
 
 struct llama_geometry {
 	size_t n_layers, d_model, n_heads, n_kv_heads, head_dim, d_ffn;

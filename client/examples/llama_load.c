@@ -194,8 +194,8 @@ static int load_layer(struct loader *l, size_t number)
 		struct matrix *m;
 		size_t n_out, n_in;
 	} list[] = {
-		{"wq", &layer->wq, q, g->d_model},	  {"wk", &layer->wk, kv, g->d_model},
-		{"wv", &layer->wv, kv, g->d_model},	  {"wo", &layer->wo, g->d_model, q},
+		{"wq", &layer->wq, q, g->d_model},        {"wk", &layer->wk, kv, g->d_model},
+		{"wv", &layer->wv, kv, g->d_model},       {"wo", &layer->wo, g->d_model, q},
 		{"w1", &layer->w1, g->d_ffn, g->d_model}, {"w3", &layer->w3, g->d_ffn, g->d_model},
 		{"w2", &layer->w2, g->d_model, g->d_ffn},
 	};

@@ -12,13 +12,13 @@ struct llama_layer {
 
 /* Working memory for one chunk: [token][element] each. */
 struct llama_scratch {
-	float *x, *h;	      /* d_model */
-	float *q, *o;	      /* query heads x head dim */
-	float *k, *v;	      /* KV heads x head dim */
-	float *w1, *w3;	      /* d_ffn */
+	float *x, *h;         /* d_model */
+	float *q, *o;         /* query heads x head dim */
+	float *k, *v;         /* KV heads x head dim */
+	float *w1, *w3;       /* d_ffn */
 	float *cosine, *sine; /* head_dim / 2 */
-	float *sums;	      /* queries of one KV head */
-	float *scores;	      /* [query of one KV head][position] */
+	float *sums;          /* queries of one KV head */
+	float *scores;        /* [query of one KV head][position] */
 	size_t scores_stride;
 };
 

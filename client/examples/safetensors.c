@@ -24,8 +24,8 @@ static const struct {
 	const char *name;
 	size_t n_bytes;
 } types[] = {
-	[ST_U8] = {"U8", 1},	 [ST_I8] = {"I8", 1},	[ST_I16] = {"I16", 2},
-	[ST_I32] = {"I32", 4},	 [ST_I64] = {"I64", 8}, [ST_F16] = {"F16", 2},
+	[ST_U8] = {"U8", 1},     [ST_I8] = {"I8", 1},   [ST_I16] = {"I16", 2},
+	[ST_I32] = {"I32", 4},   [ST_I64] = {"I64", 8}, [ST_F16] = {"F16", 2},
 	[ST_BF16] = {"BF16", 2}, [ST_F32] = {"F32", 4}, [ST_F64] = {"F64", 8},
 };
 
@@ -186,8 +186,8 @@ static int read_header(struct safetensors *st, size_t *data_off, struct errbuf *
 		return errbuf_set(err, KV_ECORRUPT,
 				  "%s: header of %" PRIu64 " bytes in a file of %zu (limit %d)",
 				  st->path, n, st->n_bytes, SAFETENSORS_MAX_HEADER_BYTES);
-	st->header =
-		json_loadb((const char *)st->bytes + 8, (size_t)n, JSON_REJECT_DUPLICATES, &fault);
+	st->header = json_loadb((const char *)st->bytes + 8, (size_t)n, JSON_REJECT_DUPLICATES,
+				&fault);
 	if (!st->header)
 		return errbuf_set(err, KV_EPROTO, "%s: header is not JSON: %s (byte %d)", st->path,
 				  fault.text, fault.position);

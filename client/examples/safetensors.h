@@ -19,7 +19,7 @@
 
 #include "proto/errbuf.h"
 
-#define SAFETENSORS_MAX_DIMS	     8
+#define SAFETENSORS_MAX_DIMS 8
 #define SAFETENSORS_MAX_HEADER_BYTES 100000000
 
 enum safetensors_type { ST_U8, ST_I8, ST_I16, ST_I32, ST_I64, ST_F16, ST_BF16, ST_F32, ST_F64 };

@@ -15,8 +15,8 @@
 
 struct score {
 	size_t n_tokens; /* predicted */
-	size_t n_bytes;	 /* of these tokens */
-	double nats;	 /* sum of -log p over them */
+	size_t n_bytes;  /* of these tokens */
+	double nats;     /* sum of -log p over them */
 };
 
 /* kv must be empty and have room for a context, or for all ids when they are fewer. It is empty

@@ -19,7 +19,7 @@
 
 #include "proto/errbuf.h"
 
-#define TOKENIZER_MAX_MERGES	  65536
+#define TOKENIZER_MAX_MERGES 65536
 #define TOKENIZER_MAX_TOKEN_BYTES 4096
 
 struct tokenizer;

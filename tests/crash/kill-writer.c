@@ -22,7 +22,7 @@
 #include "tests/support/bare.h"
 
 #define MAX_TOKENS 300u
-#define N_PLACES 8   /* two sequences from the start, the others spare */
+#define N_PLACES 8 /* two sequences from the start, the others spare */
 #define N_NAMED 2
 #define N_STEPS 4000 /* more than a child gets done */
 #define N_SNAPSHOTS 24
@@ -54,7 +54,7 @@ enum op { OP_APPEND, OP_ROLLBACK, OP_MARK, OP_FORK, OP_DROP };
 
 struct step {
 	enum op op;
-	int a, b;          /* places; b -1: none */
+	int a, b; /* places; b -1: none */
 	uint64_t n, m;
 	uint64_t first_token; /* number of the first appended token of a; b's follow */
 };
@@ -86,7 +86,7 @@ static int pick(struct history *h)
 /* Decides the next step from the state alone. */
 static struct step next_step(struct history *h)
 {
-	struct step s = { .op = OP_APPEND, .b = -1 };
+	struct step s = {.op = OP_APPEND, .b = -1};
 	uint64_t which = draw(&h->random, 16), length;
 
 	s.a = pick(h);
@@ -142,8 +142,7 @@ static void apply(struct history *h, const struct step *s)
 		if (s->b >= 0)
 			h->places[s->b].length -= s->m;
 		break;
-	case OP_MARK:
-		break;
+	case OP_MARK: break;
 	case OP_FORK:
 		f = h->spare[--h->n_spare];
 		h->places[f] = h->places[s->a];
@@ -217,8 +216,8 @@ static void do_fork(struct worker *w, const struct step *s)
 
 static void do_step(struct worker *w, const struct step *s)
 {
-	struct kvc_seq *both[2] = { w->seqs[s->a], s->b >= 0 ? w->seqs[s->b] : NULL };
-	uint64_t remove[2] = { s->n, s->m };
+	struct kvc_seq *both[2] = {w->seqs[s->a], s->b >= 0 ? w->seqs[s->b] : NULL};
+	uint64_t remove[2] = {s->n, s->m};
 	size_t n = s->b >= 0 ? 2 : 1;
 	kvc_mark mark;
 	int r = 0;
@@ -230,21 +229,17 @@ static void do_step(struct worker *w, const struct step *s)
 			write_update(w, s->b, s->m, s->first_token + s->n);
 		r = kvc_commit(w->writer, both, n);
 		break;
-	case OP_ROLLBACK:
-		r = kvc_rollback_many(w->writer, both, remove, n);
-		break;
+	case OP_ROLLBACK: r = kvc_rollback_many(w->writer, both, remove, n); break;
 	case OP_MARK:
 		r = kvc_mark_set(both[0], &mark);
 		if (r && kvc_error() == KVC_ELIMIT) {
 			struct kv_shm_mark *first = &both[0]->shm->marks[0];
 
-			mark = (kvc_mark){ first->id, first->update, first->length_tokens };
+			mark = (kvc_mark){first->id, first->update, first->length_tokens};
 			r = kvc_mark_release(both[0], &mark);
 		}
 		break;
-	case OP_FORK:
-		do_fork(w, s);
-		break;
+	case OP_FORK: do_fork(w, s); break;
 	case OP_DROP:
 		seq_end(both[0], SEQ_END_LOCAL);
 		w->seqs[s->a] = NULL;
@@ -282,7 +277,7 @@ struct world {
 	uint64_t total_updates, total_snapshots;
 };
 
-static const struct kv_layer layers[] = { { 2, 4, 4, 0 }, { 1, 6, 2, 0 }, { 2, 4, 4, 5000 } };
+static const struct kv_layer layers[] = {{2, 4, 4, 0}, {1, 6, 2, 0}, {2, 4, 4, 5000}};
 
 static void check_state(struct world *w, const struct seg_state *state, const struct shadow *s,
 			const char *what)
@@ -291,8 +286,8 @@ static void check_state(struct world *w, const struct seg_state *state, const st
 	char expected[64];
 
 	if (state->head.length_tokens != s->length)
-		DIE("%s: length %llu, not %llu", what, (unsigned long long)state->head.length_tokens,
-		    (unsigned long long)s->length);
+		DIE("%s: length %llu, not %llu", what,
+		    (unsigned long long)state->head.length_tokens, (unsigned long long)s->length);
 	for (uint32_t g = 0; g < layout->n_groups; g++)
 		for (uint32_t r = 0; r < layout->groups[g].n_regions; r++) {
 			uint32_t region = layout->groups[g].first_region + r;
@@ -413,7 +408,8 @@ static uint64_t recover(struct world *w, uint64_t n_acked, struct seg_state stat
 				DIE("a dropped fork is there");
 			continue;
 		}
-		if (segment_read(&bare->segment, place, bare->layout.fields, update, &states[p], &err))
+		if (segment_read(&bare->segment, place, bare->layout.fields, update, &states[p],
+				 &err))
 			DIE("recovered place %u: %s", p, err.text);
 		check_state(w, &states[p], &h.places[p], "recovered sequence");
 	}
@@ -468,7 +464,7 @@ static uint64_t read_acks(int fd)
 
 static void nap_us(long us)
 {
-	struct timespec t = { 0, us * 1000 };
+	struct timespec t = {0, us * 1000};
 
 	nanosleep(&t, NULL);
 }
@@ -587,9 +583,9 @@ static void test_points(uint64_t seed, uint64_t n_points)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = { { "rounds", required_argument, NULL, 'r' },
-						 { "seed", required_argument, NULL, 's' },
-						 { NULL, 0, NULL, 0 } };
+	static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
+						{"seed", required_argument, NULL, 's'},
+						{NULL, 0, NULL, 0}};
 	uint64_t rounds = 200, seed = 1, n_updates = 0, n_snapshots = 0;
 	int c;
 

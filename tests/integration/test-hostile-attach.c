@@ -23,7 +23,7 @@
 #include "tests/support/wait.h"
 
 #define N_SILENT 1000
-#define WAIT_MS  10000
+#define WAIT_MS 10000
 
 static struct kt_daemon *daemon_;
 static struct raw_client *good;
@@ -278,7 +278,8 @@ static int odd_descriptor(int kind)
 	case 3: return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	case 4: return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	case 5: assert_int_equal(pipe2(fds, O_CLOEXEC), 0); break;
-	case 6: assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+	case 6:
+		assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
 		break;
 	case 7: assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, fds), 0); break;
 	default: return raw_connect(kt_daemon_dir(daemon_));
@@ -323,7 +324,7 @@ static void test_watches(void **state)
 
 static void test_arena_numbers(void **state)
 {
-	static const uint32_t numbers[] = { 0, 1, KV_ARENAS_MAX - 1, KV_ARENAS_MAX, UINT32_MAX };
+	static const uint32_t numbers[] = {0, 1, KV_ARENAS_MAX - 1, KV_ARENAS_MAX, UINT32_MAX};
 	struct raw_client *c = raw_attach(kt_daemon_dir(daemon_));
 
 	(void)state;
@@ -419,7 +420,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-	const struct kt_group group = { tests, sizeof(tests) / sizeof(tests[0]), start, stop };
+	const struct kt_group group = {tests, sizeof(tests) / sizeof(tests[0]), start, stop};
 
 	return kt_run(argc, argv, &group, 1);
 }

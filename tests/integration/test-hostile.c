@@ -21,8 +21,8 @@
 #else
 #define GROWTH_KIB_MAX (32 * 1024)
 #endif
-#define NESTED     10000
-#define N_UNKNOWN  10000
+#define NESTED 10000
+#define N_UNKNOWN 10000
 #define PACKED_IDS 100000
 
 static struct kt_daemon *daemon_;
@@ -153,7 +153,7 @@ static size_t build_token(struct raw_client *c, size_t n)
 	memcpy(token, c->token, sizeof(c->token));
 	if (n == sizeof(c->token))
 		token[n - 1] ^= 1;
-	request.token = (ProtobufCBinaryData){ n, token };
+	request.token = (ProtobufCBinaryData){n, token};
 	return put_noop(raw_pack(c, &request, body));
 }
 
@@ -187,7 +187,7 @@ static size_t build_wrong_boot(struct raw_client *c)
 
 	memcpy(boot, c->boot, sizeof(boot));
 	boot[0] ^= 0x80;
-	request.boot = (ProtobufCBinaryData){ sizeof(boot), boot };
+	request.boot = (ProtobufCBinaryData){sizeof(boot), boot};
 	return put_noop(raw_pack(c, &request, body));
 }
 
@@ -195,7 +195,7 @@ static size_t build_short_boot(struct raw_client *c)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 
-	request.boot = (ProtobufCBinaryData){ 1, c->boot };
+	request.boot = (ProtobufCBinaryData){1, c->boot};
 	return put_noop(raw_pack(c, &request, body));
 }
 
@@ -481,55 +481,55 @@ static const struct hostile {
 	size_t (*build)(struct raw_client *c);
 	int attached, without;
 } cases[] = {
-	{ "empty", build_empty, KV_EVERSION, KV_EVERSION },
-	{ "text", build_text, KV_EPROTO, KV_EPROTO },
-	{ "version 2", build_version_2, KV_EVERSION, KV_EVERSION },
-	{ "version 2^32 - 1", build_version_max, KV_EVERSION, KV_EVERSION },
-	{ "no command", build_no_command, KV_EUNSUPPORTED, KV_ESESSION },
-	{ "unknown command", build_unknown_command, KV_EUNSUPPORTED, KV_ESESSION },
-	{ "wrong token", build_wrong_token, KV_ESESSION, KV_ESESSION },
-	{ "short token", build_short_token, KV_ESESSION, KV_ESESSION },
-	{ "long token", build_long_token, KV_ESESSION, KV_ESESSION },
-	{ "wrong session", build_wrong_session, KV_ESESSION, KV_ESESSION },
-	{ "wrong boot id", build_wrong_boot, KV_ERESTARTED, KV_ESESSION },
-	{ "short boot id", build_short_boot, KV_ERESTARTED, KV_ESESSION },
-	{ "request 0", build_id_0, KV_EPROTO, KV_ESESSION },
-	{ "acknowledges itself", build_acked_itself, KV_EPROTO, KV_ESESSION },
-	{ "acknowledges the future", build_acked_future, KV_EPROTO, KV_ESESSION },
-	{ "length 2^32 - 1", build_length_32, KV_EPROTO, KV_EPROTO },
-	{ "length 2^31 - 1", build_length_31, KV_EPROTO, KV_EPROTO },
-	{ "length 2^63", build_length_63, KV_EPROTO, KV_EPROTO },
-	{ "token of 2^32 - 1", build_token_length_32, KV_EPROTO, KV_EPROTO },
-	{ "one byte short", build_one_byte_short, KV_EPROTO, KV_EPROTO },
-	{ "field 0", build_field_0, KV_EPROTO, KV_EPROTO },
-	{ "number without end", build_long_varint, KV_EPROTO, KV_EPROTO },
-	{ "wrong wire type", build_wrong_wire_type, KV_EPROTO, KV_EPROTO },
-	{ "10,000 unknown fields", build_many_unknown, KV_OK, KV_ESESSION },
-	{ "nested 10,000 deep", build_nested, KV_OK, KV_ESESSION },
-	{ "target nested 10,000 deep", build_nested_target, KV_EINVAL, KV_ESESSION },
-	{ "groups nested 10,000 deep", build_nested_groups, KV_EPROTO, KV_EPROTO },
-	{ "2^28 numbers declared", build_packed_28, KV_EPROTO, KV_EPROTO },
-	{ "2^62 numbers declared", build_packed_62, KV_EPROTO, KV_EPROTO },
-	{ "100,000 numbers", build_packed_many, KV_ELIMIT, KV_ESESSION },
-	{ "60,000 needs", build_many_needs, KV_ENOTFOUND, KV_ESESSION },
-	{ "60,000 snapshots", build_many_snapshots, KV_ELIMIT, KV_ESESSION },
-	{ "60,000 runs", build_many_runs, KV_ELIMIT, KV_ESESSION },
-	{ "no snapshots", build_no_parts, KV_ELIMIT, KV_ESESSION },
-	{ "snapshot of nothing", build_snapshot_of_nothing, KV_EINVAL, KV_ESESSION },
-	{ "no layout", build_layout_empty, KV_EINVAL, KV_ESESSION },
-	{ "60,000 layers", build_many_layers, KV_EINVAL, KV_ESESSION },
-	{ "100 KiB of junk behind it", build_junk, KV_EPROTO, KV_EPROTO },
-	{ "the command twice", build_twice, KV_OK, KV_ESESSION },
-	{ "two commands", build_two_commands, KV_OK, KV_ESESSION },
-	{ "empty name", build_name_empty, KV_ENOTFOUND, KV_ESESSION },
-	{ "odd name", build_name_odd, KV_ENOTFOUND, KV_ESESSION },
-	{ "huge name", build_name_huge, KV_ENOTFOUND, KV_ESESSION },
-	{ "zero in a name", build_name_zero, KV_ENOTFOUND, KV_ESESSION },
-	{ "no target", build_no_target, KV_EINVAL, KV_ESESSION },
-	{ "empty target", build_empty_target, KV_EINVAL, KV_ESESSION },
-	{ "number 2^64 - 1", build_target_id_max, KV_ENOTFOUND, KV_ESESSION },
-	{ "place 4096", build_target_place_4096, KV_ENOTFOUND, KV_ESESSION },
-	{ "place 2^32 - 1", build_target_place_max, KV_ENOTFOUND, KV_ESESSION },
+	{"empty", build_empty, KV_EVERSION, KV_EVERSION},
+	{"text", build_text, KV_EPROTO, KV_EPROTO},
+	{"version 2", build_version_2, KV_EVERSION, KV_EVERSION},
+	{"version 2^32 - 1", build_version_max, KV_EVERSION, KV_EVERSION},
+	{"no command", build_no_command, KV_EUNSUPPORTED, KV_ESESSION},
+	{"unknown command", build_unknown_command, KV_EUNSUPPORTED, KV_ESESSION},
+	{"wrong token", build_wrong_token, KV_ESESSION, KV_ESESSION},
+	{"short token", build_short_token, KV_ESESSION, KV_ESESSION},
+	{"long token", build_long_token, KV_ESESSION, KV_ESESSION},
+	{"wrong session", build_wrong_session, KV_ESESSION, KV_ESESSION},
+	{"wrong boot id", build_wrong_boot, KV_ERESTARTED, KV_ESESSION},
+	{"short boot id", build_short_boot, KV_ERESTARTED, KV_ESESSION},
+	{"request 0", build_id_0, KV_EPROTO, KV_ESESSION},
+	{"acknowledges itself", build_acked_itself, KV_EPROTO, KV_ESESSION},
+	{"acknowledges the future", build_acked_future, KV_EPROTO, KV_ESESSION},
+	{"length 2^32 - 1", build_length_32, KV_EPROTO, KV_EPROTO},
+	{"length 2^31 - 1", build_length_31, KV_EPROTO, KV_EPROTO},
+	{"length 2^63", build_length_63, KV_EPROTO, KV_EPROTO},
+	{"token of 2^32 - 1", build_token_length_32, KV_EPROTO, KV_EPROTO},
+	{"one byte short", build_one_byte_short, KV_EPROTO, KV_EPROTO},
+	{"field 0", build_field_0, KV_EPROTO, KV_EPROTO},
+	{"number without end", build_long_varint, KV_EPROTO, KV_EPROTO},
+	{"wrong wire type", build_wrong_wire_type, KV_EPROTO, KV_EPROTO},
+	{"10,000 unknown fields", build_many_unknown, KV_OK, KV_ESESSION},
+	{"nested 10,000 deep", build_nested, KV_OK, KV_ESESSION},
+	{"target nested 10,000 deep", build_nested_target, KV_EINVAL, KV_ESESSION},
+	{"groups nested 10,000 deep", build_nested_groups, KV_EPROTO, KV_EPROTO},
+	{"2^28 numbers declared", build_packed_28, KV_EPROTO, KV_EPROTO},
+	{"2^62 numbers declared", build_packed_62, KV_EPROTO, KV_EPROTO},
+	{"100,000 numbers", build_packed_many, KV_ELIMIT, KV_ESESSION},
+	{"60,000 needs", build_many_needs, KV_ENOTFOUND, KV_ESESSION},
+	{"60,000 snapshots", build_many_snapshots, KV_ELIMIT, KV_ESESSION},
+	{"60,000 runs", build_many_runs, KV_ELIMIT, KV_ESESSION},
+	{"no snapshots", build_no_parts, KV_ELIMIT, KV_ESESSION},
+	{"snapshot of nothing", build_snapshot_of_nothing, KV_EINVAL, KV_ESESSION},
+	{"no layout", build_layout_empty, KV_EINVAL, KV_ESESSION},
+	{"60,000 layers", build_many_layers, KV_EINVAL, KV_ESESSION},
+	{"100 KiB of junk behind it", build_junk, KV_EPROTO, KV_EPROTO},
+	{"the command twice", build_twice, KV_OK, KV_ESESSION},
+	{"two commands", build_two_commands, KV_OK, KV_ESESSION},
+	{"empty name", build_name_empty, KV_ENOTFOUND, KV_ESESSION},
+	{"odd name", build_name_odd, KV_ENOTFOUND, KV_ESESSION},
+	{"huge name", build_name_huge, KV_ENOTFOUND, KV_ESESSION},
+	{"zero in a name", build_name_zero, KV_ENOTFOUND, KV_ESESSION},
+	{"no target", build_no_target, KV_EINVAL, KV_ESESSION},
+	{"empty target", build_empty_target, KV_EINVAL, KV_ESESSION},
+	{"number 2^64 - 1", build_target_id_max, KV_ENOTFOUND, KV_ESESSION},
+	{"place 4096", build_target_place_4096, KV_ENOTFOUND, KV_ESESSION},
+	{"place 2^32 - 1", build_target_place_max, KV_ENOTFOUND, KV_ESESSION},
 };
 
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
@@ -573,7 +573,8 @@ static uint64_t count_objects(void)
 	uint64_t n = (uint64_t)r->n_sequences + r->n_snapshots + r->n_layouts + r->n_arenas;
 
 	assert_int_equal(r->pool_live_bytes + r->pool_reserved_bytes + r->pool_cached_bytes +
-			 r->pool_quarantined_bytes + r->pool_free_bytes, r->pool_total_bytes);
+				 r->pool_quarantined_bytes + r->pool_free_bytes,
+			 r->pool_total_bytes);
 	kv__wire__reply__free_unpacked(reply, NULL);
 	return n;
 }
@@ -640,7 +641,7 @@ static void run_cases(struct raw_client *c, bool attached)
 
 static void test_never_attached(void **state)
 {
-	struct raw_client nobody = { .session = 1000, .next_id = 1 };
+	struct raw_client nobody = {.session = 1000, .next_id = 1};
 
 	(void)state;
 	run_cases(&nobody, false);
@@ -705,7 +706,7 @@ static void test_cut(void **state)
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__WriterNew writer_new = KV__WIRE__WRITER_NEW__INIT;
 	Kv__Wire__Fork fork_ = KV__WIRE__FORK__INIT;
-	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 	size_t n;
 
@@ -828,7 +829,7 @@ static void test_other_session(void **state)
 /* 1024 layers with pieces of 256 MiB: a block has 2^39 bytes. */
 static uint64_t register_huge_layout(struct raw_client *c)
 {
-	static uint8_t fingerprint[32] = { 1 };
+	static uint8_t fingerprint[32] = {1};
 	static Kv__Wire__Layer layers[KV_LAYERS_MAX];
 	static Kv__Wire__Layer *layer_list[KV_LAYERS_MAX];
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
@@ -843,7 +844,7 @@ static uint64_t register_huge_layout(struct raw_client *c)
 		layers[i].k_width = layers[i].v_width = KV_WIDTH_MAX;
 		layer_list[i] = &layers[i];
 	}
-	layout.fingerprint = (ProtobufCBinaryData){ sizeof(fingerprint), fingerprint };
+	layout.fingerprint = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
 	layout.n_layers = KV_LAYERS_MAX;
 	layout.layers = layer_list;
 	layout.dtype = layout.k_format = layout.v_format = 1;
@@ -861,7 +862,7 @@ static uint64_t register_huge_layout(struct raw_client *c)
 /* Numbers of blocks whose bytes, counted in 64 bits, are none. */
 static void test_huge_needs(void **state)
 {
-	static const uint32_t n_blocks[] = { 1, 1u << 25, (1u << 25) + 1, (1u << 26) - 1 };
+	static const uint32_t n_blocks[] = {1, 1u << 25, (1u << 25) + 1, (1u << 26) - 1};
 	struct raw_client *c = raw_attach(kt_daemon_dir(daemon_));
 	uint64_t layout_id = register_huge_layout(c);
 
@@ -871,7 +872,7 @@ static void test_huge_needs(void **state)
 		Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 		Kv__Wire__Reserve reserve = KV__WIRE__RESERVE__INIT;
 		Kv__Wire__Need need = KV__WIRE__NEED__INIT;
-		Kv__Wire__Need *needs[4] = { &need, &need, &need, &need };
+		Kv__Wire__Need *needs[4] = {&need, &need, &need, &need};
 
 		request.command_case = KV__WIRE__REQUEST__COMMAND_RESERVE;
 		request.reserve = &reserve;
@@ -900,7 +901,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-	const struct kt_group group = { tests, sizeof(tests) / sizeof(tests[0]), start, stop };
+	const struct kt_group group = {tests, sizeof(tests) / sizeof(tests[0]), start, stop};
 
 	return kt_run(argc, argv, &group, 1);
 }

@@ -22,9 +22,9 @@
 #include "tests/support/wait.h"
 
 #define RESEND_MS 20
-#define N_SENT    4
-#define WAIT_MS   10000
-#define N_TOKENS  20
+#define N_SENT 4
+#define WAIT_MS 10000
+#define N_TOKENS 20
 
 static struct kt_daemon *daemon_;
 static struct raw_client *operator_, *observer;
@@ -70,7 +70,7 @@ static struct counts count(void)
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Status status = KV__WIRE__STATUS__INIT;
 	Kv__Wire__Reply *reply;
-	struct counts counts = { .length_tokens = length_of_victim() };
+	struct counts counts = {.length_tokens = length_of_victim()};
 
 	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
 	request.status = &status;
@@ -90,7 +90,7 @@ static struct counts count(void)
 
 static void append(uint64_t n)
 {
-	float rows[N_TOKENS * 16] = { 1 };
+	float rows[N_TOKENS * 16] = {1};
 
 	assert_int_equal(kvc_reserve(seq, n), 0);
 	assert_int_equal(kvc_append_begin(seq, n), 0);
@@ -116,16 +116,16 @@ static uint32_t new_writer(void)
 
 static int before(void **state)
 {
-	struct kvc_layer layer = { 1, 16, 16, 0 };
-	struct kvc_layout_options options = { .size = sizeof(options),
-					      .fingerprint = { 7 },
-					      .n_layers = 1,
-					      .layers = &layer,
-					      .dtype = KVC_F32,
-					      .block_tokens = 16 };
-	struct kvc_session_options open = { .size = sizeof(open) };
-	struct kvc_seq_options named = { .size = sizeof(named), .name = "victim",
-					 .max_tokens = 4096 };
+	struct kvc_layer layer = {1, 16, 16, 0};
+	struct kvc_layout_options options = {.size = sizeof(options),
+					     .fingerprint = {7},
+					     .n_layers = 1,
+					     .layers = &layer,
+					     .dtype = KVC_F32,
+					     .block_tokens = 16};
+	struct kvc_session_options open = {.size = sizeof(open)};
+	struct kvc_seq_options named = {
+		.size = sizeof(named), .name = "victim", .max_tokens = 4096};
 
 	(void)state;
 	open.runtime_dir = kt_daemon_dir(daemon_);
@@ -215,7 +215,7 @@ static void pack(Kv__Wire__Request *request)
 static Kv__Wire__Reply *say_while_open(void)
 {
 	int s = raw_socket(kt_daemon_dir(daemon_), RESEND_MS);
-	struct sent sent = { 0 };
+	struct sent sent = {0};
 	Kv__Wire__Reply *reply;
 	uint8_t *bytes;
 	int n;
@@ -277,7 +277,7 @@ static void test_rollback(void **state)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Rollback rollback = KV__WIRE__ROLLBACK__INIT;
-	Kv__Wire__RollbackOne one = KV__WIRE__ROLLBACK_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__RollbackOne one = KV__WIRE__ROLLBACK_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = victim();
 	Kv__Wire__Reply *reply;
 
@@ -308,7 +308,7 @@ static void test_snapshot(void **state)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Snapshot snapshot = KV__WIRE__SNAPSHOT__INIT;
-	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = victim();
 	Kv__Wire__Reply *reply;
 	uint64_t n;
@@ -332,7 +332,7 @@ static void test_fork(void **state)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Fork fork_ = KV__WIRE__FORK__INIT;
-	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = victim();
 	Kv__Wire__Reply *reply;
 	uint64_t n;
@@ -375,7 +375,7 @@ static void test_reserve(void **state)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Reserve reserve = KV__WIRE__RESERVE__INIT;
-	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = { &need };
+	Kv__Wire__Need need = KV__WIRE__NEED__INIT, *needs[1] = {&need};
 	Kv__Wire__Reply *reply;
 	uint64_t before_bytes, after_bytes, n_blocks = 0;
 
@@ -404,7 +404,7 @@ static void test_restart(void **state)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Rollback rollback = KV__WIRE__ROLLBACK__INIT;
-	Kv__Wire__RollbackOne one = KV__WIRE__ROLLBACK_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__RollbackOne one = KV__WIRE__ROLLBACK_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Target target = victim();
 	Kv__Wire__Reply *reply, *again;
 
@@ -444,7 +444,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-	const struct kt_group group = { tests, sizeof(tests) / sizeof(tests[0]), start, stop };
+	const struct kt_group group = {tests, sizeof(tests) / sizeof(tests[0]), start, stop};
 
 	return kt_run(argc, argv, &group, 1);
 }

@@ -212,7 +212,7 @@ static void take_block(void *arg, uint64_t layout_id, uint32_t group, uint32_t a
 
 void bare_take_back(struct bare *bare, struct kvc_writer *writer, bool all)
 {
-	struct give give = { bare };
+	struct give give = {bare};
 
 	writer_release(writer, all, take_block, &give);
 }
@@ -339,7 +339,8 @@ const char *bare_row(struct bare *bare, const struct seg_state *state, uint32_t 
 	struct bare_arena *arena = &bare->arenas[group];
 	uint64_t ref = state->refs[group][token / layout->block_tokens];
 
-	return arena->map.base + arena->map.region_off[region - layout->groups[group].first_region] +
+	return arena->map.base +
+	       arena->map.region_off[region - layout->groups[group].first_region] +
 	       (uint64_t)kv_ref_block(ref) * r->piece_bytes +
 	       token % layout->block_tokens * r->row_bytes;
 }

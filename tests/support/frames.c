@@ -8,12 +8,12 @@
 #include <string.h>
 
 const uint8_t frame_layout_hash[32] = {
-	0xc0, 0xd9, 0x59, 0x12, 0xa6, 0x1c, 0xcb, 0xa3, 0x45, 0x5d, 0x67, 0xd5,
-	0x08, 0x40, 0x45, 0xe4, 0x35, 0x80, 0xf0, 0x8c, 0x30, 0x35, 0x7c, 0xdf,
-	0x51, 0x68, 0x6e, 0xd5, 0x03, 0xce, 0x2a, 0x55,
+	0xc0, 0xd9, 0x59, 0x12, 0xa6, 0x1c, 0xcb, 0xa3, 0x45, 0x5d, 0x67,
+	0xd5, 0x08, 0x40, 0x45, 0xe4, 0x35, 0x80, 0xf0, 0x8c, 0x30, 0x35,
+	0x7c, 0xdf, 0x51, 0x68, 0x6e, 0xd5, 0x03, 0xce, 0x2a, 0x55,
 };
 
-static uint8_t token[16], boot[16], fingerprint[32], digest[16], salt[3] = { 1, 2, 3 };
+static uint8_t token[16], boot[16], fingerprint[32], digest[16], salt[3] = {1, 2, 3};
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
@@ -25,8 +25,8 @@ static Kv__Wire__Request request_of(Kv__Wire__Request__CommandCase which)
 	memset(boot, FRAME_BOOT, sizeof(boot));
 	request.version = KV_PROTOCOL_VERSION;
 	request.session = FRAME_SESSION;
-	request.token = (ProtobufCBinaryData){ sizeof(token), token };
-	request.boot = (ProtobufCBinaryData){ sizeof(boot), boot };
+	request.token = (ProtobufCBinaryData){sizeof(token), token};
+	request.boot = (ProtobufCBinaryData){sizeof(boot), boot};
 	/* the commands count from 10 and come in that order */
 	request.id = (uint64_t)which - 9;
 	request.acked = request.id - 1;
@@ -80,14 +80,14 @@ static Kv__Wire__Target *by_id(uint64_t id)
 	return &target;
 }
 
-static char seq_name[] = "golden/seq", named[] = "golden/named", snapshot_name[] = "golden/snapshot",
-	    fork_name[] = "golden/fork", prefix[] = "golden/";
+static char seq_name[] = "golden/seq", named[] = "golden/named",
+	    snapshot_name[] = "golden/snapshot", fork_name[] = "golden/fork", prefix[] = "golden/";
 
 /* Every field of a layout; one that the service stores has no planes and raw formats. */
 static Kv__Wire__Layout *golden_layout(void)
 {
-	static Kv__Wire__Layer layers[2], *layer_list[2] = { &layers[0], &layers[1] };
-	static Kv__Wire__Tag tag, *tag_list[1] = { &tag };
+	static Kv__Wire__Layer layers[2], *layer_list[2] = {&layers[0], &layers[1]};
+	static Kv__Wire__Tag tag, *tag_list[1] = {&tag};
 	static Kv__Wire__Layout layout;
 
 	kv__wire__layout__init(&layout);
@@ -95,7 +95,7 @@ static Kv__Wire__Layout *golden_layout(void)
 	kv__wire__layer__init(&layers[1]);
 	kv__wire__tag__init(&tag);
 	memset(fingerprint, 0xf1, sizeof(fingerprint));
-	layout.fingerprint = (ProtobufCBinaryData){ sizeof(fingerprint), fingerprint };
+	layout.fingerprint = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
 	layers[0].n_query_groups = 2;
 	layers[0].k_width = 16;
 	layers[0].v_width = 8;
@@ -110,7 +110,7 @@ static Kv__Wire__Layout *golden_layout(void)
 	tag.value = (char *)"10000";
 	layout.n_tags = 1;
 	layout.tags = tag_list;
-	layout.salt = (ProtobufCBinaryData){ sizeof(salt), salt };
+	layout.salt = (ProtobufCBinaryData){sizeof(salt), salt};
 	return &layout;
 }
 
@@ -126,7 +126,7 @@ REQUEST(layout_register, LAYOUT_REGISTER, LayoutRegister)
 
 REQUEST(layout_get, LAYOUT_GET, LayoutGet)
 {
-	m->hash = (ProtobufCBinaryData){ sizeof(frame_layout_hash), (uint8_t *)frame_layout_hash };
+	m->hash = (ProtobufCBinaryData){sizeof(frame_layout_hash), (uint8_t *)frame_layout_hash};
 }
 
 REQUEST(writer_new, WRITER_NEW, WriterNew)
@@ -150,7 +150,7 @@ REQUEST(seq_new, SEQ_NEW, SeqNew)
 
 REQUEST(seq_drop, SEQ_DROP, SeqDrop)
 {
-	static uint32_t places[2] = { 77, 4000 };
+	static uint32_t places[2] = {77, 4000};
 
 	m->n_places = 2;
 	m->places = places;
@@ -165,7 +165,7 @@ REQUEST(seq_name, SEQ_NAME, SeqName)
 
 REQUEST(reserve, RESERVE, Reserve)
 {
-	static Kv__Wire__Need needs[2], *list[2] = { &needs[0], &needs[1] };
+	static Kv__Wire__Need needs[2], *list[2] = {&needs[0], &needs[1]};
 
 	kv__wire__need__init(&needs[0]);
 	needs[0].n_blocks = 2;
@@ -181,7 +181,7 @@ REQUEST(reserve, RESERVE, Reserve)
 
 REQUEST(release, RELEASE, Release)
 {
-	static Kv__Wire__Run run, *list[1] = { &run };
+	static Kv__Wire__Run run, *list[1] = {&run};
 
 	kv__wire__run__init(&run);
 	run.arena = 1;
@@ -202,7 +202,7 @@ REQUEST(places_reserve, PLACES_RESERVE, PlacesReserve)
 
 REQUEST(snapshot, SNAPSHOT, Snapshot)
 {
-	static Kv__Wire__SnapshotOne one, *list[1] = { &one };
+	static Kv__Wire__SnapshotOne one, *list[1] = {&one};
 
 	kv__wire__snapshot_one__init(&one);
 	one.source = by_name(named);
@@ -214,7 +214,7 @@ REQUEST(snapshot, SNAPSHOT, Snapshot)
 
 REQUEST(fork, FORK, Fork)
 {
-	static Kv__Wire__ForkOne one, *list[1] = { &one };
+	static Kv__Wire__ForkOne one, *list[1] = {&one};
 
 	kv__wire__fork_one__init(&one);
 	one.source = by_name(snapshot_name);
@@ -234,7 +234,7 @@ REQUEST(open, OPEN, Open)
 
 REQUEST(unpin, UNPIN, Unpin)
 {
-	static uint64_t ids[2] = { FRAME_ID_SNAPSHOT, UINT64_C(1) << 40 };
+	static uint64_t ids[2] = {FRAME_ID_SNAPSHOT, UINT64_C(1) << 40};
 
 	m->n_base_ids = 2;
 	m->base_ids = ids;
@@ -242,7 +242,7 @@ REQUEST(unpin, UNPIN, Unpin)
 
 REQUEST(rollback, ROLLBACK, Rollback)
 {
-	static Kv__Wire__RollbackOne one, *list[1] = { &one };
+	static Kv__Wire__RollbackOne one, *list[1] = {&one};
 
 	kv__wire__rollback_one__init(&one);
 	one.source = by_place(0);
@@ -333,7 +333,7 @@ REQUEST(wait, WAIT, Wait)
 ATTACH(hello, HELLO, Hello)
 {
 	m->session = FRAME_SESSION;
-	m->token = (ProtobufCBinaryData){ sizeof(token), token };
+	m->token = (ProtobufCBinaryData){sizeof(token), token};
 }
 
 ATTACH(arena_get, ARENA_GET, ArenaGet)
@@ -358,7 +358,7 @@ static Kv__Wire__AttachReply attach_reply_of(void)
 	memset(boot, FRAME_BOOT, sizeof(boot));
 	memset(token, FRAME_TOKEN, sizeof(token));
 	reply.version = reply.shm_version = 1;
-	reply.boot = (ProtobufCBinaryData){ sizeof(boot), boot };
+	reply.boot = (ProtobufCBinaryData){sizeof(boot), boot};
 	return reply;
 }
 
@@ -368,7 +368,7 @@ static size_t pack_welcome(uint8_t *out)
 	Kv__Wire__Welcome welcome = KV__WIRE__WELCOME__INIT;
 
 	welcome.session = FRAME_SESSION;
-	welcome.token = (ProtobufCBinaryData){ sizeof(token), token };
+	welcome.token = (ProtobufCBinaryData){sizeof(token), token};
 	welcome.segment_bytes = UINT64_C(4) << 30;
 	welcome.life = 2;
 	reply.what_case = KV__WIRE__ATTACH_REPLY__WHAT_WELCOME;
@@ -418,7 +418,7 @@ static size_t pack_attach_refusal(uint8_t *out)
 		r.version = 1; \
 		r.session = FRAME_SESSION; \
 		r.id = 7; \
-		r.boot = (ProtobufCBinaryData){ sizeof(boot), boot }; \
+		r.boot = (ProtobufCBinaryData){sizeof(boot), boot}; \
 		r.status = KV_EBUSY; \
 		r.detail = (char *)"detail"; \
 		r.result_case = KV__WIRE__REPLY__RESULT_##FIELD; \
@@ -430,7 +430,7 @@ static size_t pack_attach_refusal(uint8_t *out)
 REPLY(layout, LAYOUT, LayoutResult, kv__wire__layout_result__init)
 {
 	m->layout_id = 100;
-	m->hash = (ProtobufCBinaryData){ sizeof(fingerprint), fingerprint };
+	m->hash = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
 	m->layout = golden_layout();
 }
 
@@ -441,7 +441,7 @@ REPLY(writer, WRITER, WriterResult, kv__wire__writer_result__init)
 
 REPLY(places, PLACES, PlacesResult, kv__wire__places_result__init)
 {
-	static Kv__Wire__Place place, *list[1] = { &place };
+	static Kv__Wire__Place place, *list[1] = {&place};
 
 	kv__wire__place__init(&place);
 	place.place = 1;
@@ -456,7 +456,7 @@ REPLY(places, PLACES, PlacesResult, kv__wire__places_result__init)
 
 REPLY(runs, RUNS, RunsResult, kv__wire__runs_result__init)
 {
-	static Kv__Wire__Run run, *list[1] = { &run };
+	static Kv__Wire__Run run, *list[1] = {&run};
 
 	kv__wire__run__init(&run);
 	run.group = 1;
@@ -469,7 +469,7 @@ REPLY(runs, RUNS, RunsResult, kv__wire__runs_result__init)
 
 REPLY(snapshot, SNAPSHOT, SnapshotResult, kv__wire__snapshot_result__init)
 {
-	static Kv__Wire__SnapshotDone one, *list[1] = { &one };
+	static Kv__Wire__SnapshotDone one, *list[1] = {&one};
 
 	kv__wire__snapshot_done__init(&one);
 	one.id = 1;
@@ -481,7 +481,7 @@ REPLY(snapshot, SNAPSHOT, SnapshotResult, kv__wire__snapshot_result__init)
 
 REPLY(rollback, ROLLBACK, RollbackResult, kv__wire__rollback_result__init)
 {
-	static Kv__Wire__RollbackDone one, *list[1] = { &one };
+	static Kv__Wire__RollbackDone one, *list[1] = {&one};
 
 	kv__wire__rollback_done__init(&one);
 	one.length_tokens = 1;
@@ -491,14 +491,14 @@ REPLY(rollback, ROLLBACK, RollbackResult, kv__wire__rollback_result__init)
 
 REPLY(objects, OBJECTS, ObjectsResult, kv__wire__objects_result__init)
 {
-	static Kv__Wire__Object one, *list[1] = { &one };
+	static Kv__Wire__Object one, *list[1] = {&one};
 
 	kv__wire__object__init(&one);
 	one.id = 1;
 	one.kind = 2;
 	one.state = 3;
 	one.name = snapshot_name;
-	one.layout_hash = (ProtobufCBinaryData){ sizeof(fingerprint), fingerprint };
+	one.layout_hash = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
 	one.length_tokens = 6;
 	one.update = 7;
 	one.n_bytes = 8;
@@ -508,7 +508,7 @@ REPLY(objects, OBJECTS, ObjectsResult, kv__wire__objects_result__init)
 	one.parent_id = UINT64_C(1) << 63 | 12;
 	one.parent_update = 13;
 	one.created_unix_ns = 14;
-	one.digest = (ProtobufCBinaryData){ sizeof(digest), digest };
+	one.digest = (ProtobufCBinaryData){sizeof(digest), digest};
 	one.n_users = 16;
 	one.local = 1;
 	one.place = 18;
@@ -522,7 +522,7 @@ REPLY(objects, OBJECTS, ObjectsResult, kv__wire__objects_result__init)
 
 REPLY(job, JOB, JobResult, kv__wire__job_result__init)
 {
-	static Kv__Wire__BadBlock bad, *list[1] = { &bad };
+	static Kv__Wire__BadBlock bad, *list[1] = {&bad};
 
 	kv__wire__bad_block__init(&bad);
 	bad.group = 1;
@@ -533,7 +533,7 @@ REPLY(job, JOB, JobResult, kv__wire__job_result__init)
 	m->state = 2;
 	m->n_done_bytes = 3;
 	m->n_total_bytes = 4;
-	m->digest = (ProtobufCBinaryData){ sizeof(digest), digest };
+	m->digest = (ProtobufCBinaryData){sizeof(digest), digest};
 	m->n_blocks = 6;
 	m->n_known = 7;
 	m->n_bad_blocks = 8;
@@ -545,7 +545,7 @@ REPLY(job, JOB, JobResult, kv__wire__job_result__init)
 
 REPLY(sessions, SESSIONS, SessionsResult, kv__wire__sessions_result__init)
 {
-	static Kv__Wire__SessionInfo one, *list[1] = { &one };
+	static Kv__Wire__SessionInfo one, *list[1] = {&one};
 
 	kv__wire__session_info__init(&one);
 	one.id = 1;
@@ -600,7 +600,7 @@ static size_t pack_event(uint8_t *out)
 
 	memset(boot, FRAME_BOOT, sizeof(boot));
 	event.number = 1;
-	event.boot = (ProtobufCBinaryData){ sizeof(boot), boot };
+	event.boot = (ProtobufCBinaryData){sizeof(boot), boot};
 	event.kind = 3;
 	event.id = 4;
 	event.session = 5;
@@ -612,14 +612,20 @@ static size_t pack_event(uint8_t *out)
 /* ---- the table ---------------------------------------------------------------------------- */
 
 #define R(field, FIELD, status, result, id) \
-	{ "request-" #field, FRAME_REQUEST, KV__WIRE__REQUEST__COMMAND_##FIELD, KV_##status, \
-	  KV__WIRE__REPLY__RESULT_##result, id, pack_##field }
+	{ \
+		"request-" #field, FRAME_REQUEST, KV__WIRE__REQUEST__COMMAND_##FIELD, KV_##status, \
+			KV__WIRE__REPLY__RESULT_##result, id, pack_##field \
+	}
 #define A(field, FIELD) \
-	{ "attach-" #field, FRAME_ATTACH, KV__WIRE__ATTACH_REQUEST__WHAT_##FIELD, 0, 0, 0, \
-	  pack_attach_##field }
+	{ \
+		"attach-" #field, FRAME_ATTACH, KV__WIRE__ATTACH_REQUEST__WHAT_##FIELD, 0, 0, 0, \
+			pack_attach_##field \
+	}
 #define P(field, FIELD) \
-	{ "reply-" #field, FRAME_REPLY, KV__WIRE__REPLY__RESULT_##FIELD, 0, 0, 0, \
-	  pack_reply_##field }
+	{ \
+		"reply-" #field, FRAME_REPLY, KV__WIRE__REPLY__RESULT_##FIELD, 0, 0, 0, \
+			pack_reply_##field \
+	}
 
 const struct frame frames[] = {
 	R(noop, NOOP, OK, _NOT_SET, 0),
@@ -653,12 +659,12 @@ const struct frame frames[] = {
 	A(arena_get, ARENA_GET),
 	A(watch, WATCH),
 	A(bye, BYE),
-	{ "attach-reply-welcome", FRAME_ATTACH_REPLY, KV__WIRE__ATTACH_REPLY__WHAT_WELCOME, 0, 0, 0,
-	  pack_welcome },
-	{ "attach-reply-arena", FRAME_ATTACH_REPLY, KV__WIRE__ATTACH_REPLY__WHAT_ARENA, 0, 0, 0,
-	  pack_arena_info },
-	{ "attach-reply-refusal", FRAME_ATTACH_REPLY, KV__WIRE__ATTACH_REPLY__WHAT__NOT_SET, 0, 0, 0,
-	  pack_attach_refusal },
+	{"attach-reply-welcome", FRAME_ATTACH_REPLY, KV__WIRE__ATTACH_REPLY__WHAT_WELCOME, 0, 0, 0,
+	 pack_welcome},
+	{"attach-reply-arena", FRAME_ATTACH_REPLY, KV__WIRE__ATTACH_REPLY__WHAT_ARENA, 0, 0, 0,
+	 pack_arena_info},
+	{"attach-reply-refusal", FRAME_ATTACH_REPLY, KV__WIRE__ATTACH_REPLY__WHAT__NOT_SET, 0, 0, 0,
+	 pack_attach_refusal},
 	P(layout, LAYOUT),
 	P(writer, WRITER),
 	P(places, PLACES),
@@ -669,7 +675,7 @@ const struct frame frames[] = {
 	P(job, JOB),
 	P(sessions, SESSIONS),
 	P(status_result, STATUS_RESULT),
-	{ "event", FRAME_EVENT, 3, 0, 0, 0, pack_event },
+	{"event", FRAME_EVENT, 3, 0, 0, 0, pack_event},
 };
 
 const size_t n_frames = sizeof(frames) / sizeof(frames[0]);

@@ -18,15 +18,15 @@
 #include "proto/status.h"
 
 #define FRAME_SESSION 1u
-#define FRAME_TOKEN   0xa5 /* each byte */
-#define FRAME_BOOT    0x01 /* each byte */
+#define FRAME_TOKEN 0xa5 /* each byte */
+#define FRAME_BOOT 0x01  /* each byte */
 
 /* Ids that a command of the conversation gives are counted from here. */
-#define FRAME_ID_LAYOUT   100u
-#define FRAME_ID_SEQ      200u
+#define FRAME_ID_LAYOUT 100u
+#define FRAME_ID_SEQ 200u
 #define FRAME_ID_SNAPSHOT 300u
-#define FRAME_ID_FORK     400u
-#define FRAME_ID_JOB      500u
+#define FRAME_ID_FORK 400u
+#define FRAME_ID_JOB 500u
 
 extern const uint8_t frame_layout_hash[32]; /* of the layout that is registered */
 
@@ -35,10 +35,10 @@ enum frame_kind { FRAME_REQUEST, FRAME_ATTACH, FRAME_REPLY, FRAME_ATTACH_REPLY, 
 struct frame {
 	const char *name; /* the file is NAME.bin */
 	enum frame_kind kind;
-	int which;        /* command, what, result; kind of an event */
-	int status;       /* requests: that the core answers */
-	int result;       /* requests: result that comes with it */
-	uint64_t next_id; /* requests: 0, or the next id that the core gives */
+	int which;                    /* command, what, result; kind of an event */
+	int status;                   /* requests: that the core answers */
+	int result;                   /* requests: result that comes with it */
+	uint64_t next_id;             /* requests: 0, or the next id that the core gives */
 	size_t (*pack)(uint8_t *out); /* at most KV_ATTACH_BYTES_MAX bytes */
 };
 

@@ -24,8 +24,8 @@
 
 int raw_connect(const char *dir)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	struct timeval limit = { .tv_sec = kt_scale_ms(ANSWER_MS) / 1000 };
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	struct timeval limit = {.tv_sec = kt_scale_ms(ANSWER_MS) / 1000};
 	struct kv_runtime paths;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
@@ -42,9 +42,9 @@ int raw_send(int fd, const void *bytes, size_t n_bytes, const int *fds, size_t n
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(16 * sizeof(int))];
-	} control = { 0 };
-	struct iovec part = { .iov_base = (void *)bytes, .iov_len = n_bytes };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	} control = {0};
+	struct iovec part = {.iov_base = (void *)bytes, .iov_len = n_bytes};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
 	assert_true(n_fds <= 16);
 	if (n_fds) {
@@ -199,9 +199,9 @@ size_t raw_pack(struct raw_client *c, Kv__Wire__Request *request,
 	if (!request->session)
 		request->session = c->session;
 	if (!request->token.data)
-		request->token = (ProtobufCBinaryData){ sizeof(c->token), c->token };
+		request->token = (ProtobufCBinaryData){sizeof(c->token), c->token};
 	if (!request->boot.data)
-		request->boot = (ProtobufCBinaryData){ sizeof(c->boot), c->boot };
+		request->boot = (ProtobufCBinaryData){sizeof(c->boot), c->boot};
 	if (!request->id) {
 		request->acked = c->acked;
 		request->id = c->next_id++;
@@ -224,7 +224,8 @@ int raw_socket(const char *dir, int resend_ms)
 	assert_int_equal(nn_setsockopt(s, NN_SOL_SOCKET, NN_SNDTIMEO, &ms, sizeof(ms)), 0);
 	if (resend_ms)
 		assert_int_equal(nn_setsockopt(s, NN_REQ, NN_REQ_RESEND_IVL, &resend_ms,
-					       sizeof(resend_ms)), 0);
+					       sizeof(resend_ms)),
+				 0);
 	assert_true(nn_connect(s, address) >= 0);
 	return s;
 }

@@ -6,7 +6,7 @@
 #include "proto/limits.h"
 #include "proto/shm.h"
 
-#define MIB	     (UINT64_C(1) << 20)
+#define MIB (UINT64_C(1) << 20)
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static uint8_t hash_bytes[32] = {0xa1, 0xb2, 0xc3, 0xd4, 5, 6, 7, 8};
@@ -229,8 +229,8 @@ static int answer_rollback(const Kv__Wire__Rollback *rollback, Kv__Wire__Reply *
 			return errbuf_set(err, KV_ERANGE, "%s has only %u tokens", row->name,
 					  (unsigned)row->length);
 		kv__wire__rollback_done__init(&ones[i]);
-		ones[i].length_tokens =
-			one->mode == 1 ? one->n_tokens : row->length - one->n_tokens;
+		ones[i].length_tokens = one->mode == 1 ? one->n_tokens :
+							 row->length - one->n_tokens;
 		pointers[i] = &ones[i];
 	}
 	result.n_ones = rollback->n_ones;

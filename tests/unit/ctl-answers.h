@@ -12,7 +12,7 @@
 
 struct answers {
 	bool no_daemon; /* every call fails as if nobody listened */
-	bool empty;	/* no objects, no sessions */
+	bool empty;     /* no objects, no sessions */
 	unsigned n_calls;
 	unsigned n_job_polls;
 };

@@ -166,14 +166,14 @@ static void test_units(void **state)
 		      {1000, "1,000"},
 		      {1048576, "1,048,576"},
 		      {UINT64_MAX, "18,446,744,073,709,551,615"}},
-	  ages[] = {{0, "0 s"},		  {59999, "59 s"},	  {60000, "1 min"},
+	  ages[] = {{0, "0 s"},           {59999, "59 s"},        {60000, "1 min"},
 		    {3599999, "59 min"},  {3600000, "1 h 0 min"}, {86399999, "23 h 59 min"},
 		    {86400000, "1 d 0 h"}};
 	static const struct {
 		double s;
 		const char *text;
-	} times[] = {{0, "0.00 ns"},	    {999e-9, "999 ns"}, {12.34e-6, "12.3 us"},
-		     {4.561e-3, "4.56 ms"}, {1.5, "1.50 s"},	{75, "75.0 s"}};
+	} times[] = {{0, "0.00 ns"},        {999e-9, "999 ns"}, {12.34e-6, "12.3 us"},
+		     {4.561e-3, "4.56 ms"}, {1.5, "1.50 s"},    {75, "75.0 s"}};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
@@ -189,9 +189,9 @@ static void test_units(void **state)
 	assert_string_equal(units_clean("a\033[2J\x9b\tb").s, "a?[2J??b");
 }
 
-#define GOLDEN(file, code, ...)                                                                    \
-	{                                                                                          \
-		file, {__VA_ARGS__}, code, false, false, false, false, 0                           \
+#define GOLDEN(file, code, ...) \
+	{ \
+		file, {__VA_ARGS__}, code, false, false, false, false, 0 \
 	}
 
 static struct golden goldens[] = {
@@ -285,7 +285,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < N_GOLDENS; i++) {
 		struct golden *g = &goldens[i];
 		CMUnitTestFunction second = is_quiet(g) ? test_no_call :
-					    is_json(g)	? test_json :
+					    is_json(g)  ? test_json :
 							  test_width;
 		const char *what = is_quiet(g) ? "asks the daemon nothing" :
 				   is_json(g)  ? "is one JSON object" :
@@ -293,11 +293,11 @@ int main(int argc, char **argv)
 
 		names[2 * i] = ctl_format("kvcachectl prints tests/data/ctl/%s.txt", g->file);
 		names[2 * i + 1] = ctl_format("kvcachectl case %s %s", g->file, what);
-		tests[group.n_tests++] =
-			(struct CMUnitTest)KT_TEST_PARAM(names[2 * i], test_golden, g);
+		tests[group.n_tests++] = (struct CMUnitTest)KT_TEST_PARAM(names[2 * i], test_golden,
+									  g);
 		if (!g->colour && g->width == 0)
-			tests[group.n_tests++] =
-				(struct CMUnitTest)KT_TEST_PARAM(names[2 * i + 1], second, g);
+			tests[group.n_tests++] = (struct CMUnitTest)KT_TEST_PARAM(names[2 * i + 1],
+										  second, g);
 	}
 	tests[group.n_tests++] = (struct CMUnitTest)KT_TEST(
 		"numbers are printed with the unit that a person would choose", test_units);

@@ -110,7 +110,8 @@ static void check_by_table(struct world *w, int s, uint32_t layer)
 
 		if (n > view.block_tokens)
 			n = view.block_tokens;
-		assert_int_equal(kvc_view_arena(w->seqs[s], layer, view.blocks[b].arena, &paged), 0);
+		assert_int_equal(kvc_view_arena(w->seqs[s], layer, view.blocks[b].arena, &paged),
+				 0);
 		assert_true(view.blocks[b].block < paged.n_blocks);
 		check_rows(w, region,
 			   (const char *)paged.k + (uint64_t)view.blocks[b].block *
@@ -132,7 +133,8 @@ static void check_snapshot(struct world *w, int i)
 	for (uint32_t g = 0; g < w->layout->n_groups; g++) {
 		const struct kv_group *group = &w->layout->groups[g];
 
-		for (uint32_t r = group->first_region; r < group->first_region + group->n_regions; r++)
+		for (uint32_t r = group->first_region; r < group->first_region + group->n_regions;
+		     r++)
 			for (uint64_t t = 0; t < state->head.length_tokens; t++)
 				check_rows(w, r, bare_row(w->bare, state, g, r, t), t, 1,
 					   &w->snapshot_shadows[i]);
@@ -192,14 +194,15 @@ static void write_tokens(struct world *w, int s, uint64_t n)
 	for (uint32_t l = 0; l < n_layers; l++) {
 		uint32_t region = w->layout->layer_region[l];
 		bool has_v = w->layout->n_layers && w->layout->layers[l].v_width;
-		char *rows[2] = { w->rows, w->rows + MAX_TOKENS * 2048 };
+		char *rows[2] = {w->rows, w->rows + MAX_TOKENS * 2048};
 
 		for (int side = 0; side < 1 + has_v; side++) {
 			uint32_t bytes = w->layout->regions[region + (uint32_t)side].row_bytes;
 
 			for (uint64_t t = 0; t < n; t++)
 				fill_row(rows[side] + t * bytes, bytes,
-					 shadow->tokens[shadow->length + t], region + (uint32_t)side);
+					 shadow->tokens[shadow->length + t],
+					 region + (uint32_t)side);
 		}
 		assert_int_equal(kvc_write(w->seqs[s], l, rows[0], has_v ? rows[1] : NULL), 0);
 	}
@@ -431,9 +434,9 @@ static void world_free(struct world *w)
 static void run_random(const struct shape *shape, uint64_t seed, int n_steps)
 {
 	static void (*const ops[])(struct world *) = {
-		op_append, op_append, op_append, op_append, op_rollback, op_rollback,
-		op_rollback_many, op_mark, op_snapshot, op_snapshot, op_operator, op_fork,
-		op_fork, op_drop, op_new,
+		op_append,   op_append,        op_append, op_append,   op_rollback,
+		op_rollback, op_rollback_many, op_mark,   op_snapshot, op_snapshot,
+		op_operator, op_fork,          op_fork,   op_drop,     op_new,
 	};
 	struct world *w = world_new(shape, seed);
 
@@ -448,12 +451,12 @@ static void run_random(const struct shape *shape, uint64_t seed, int n_steps)
 }
 
 static const struct shape shapes[] = {
-	{ "plain", 2, 16, { { 2, 8, 8, 0 }, { 2, 8, 8, 0 } } },
-	{ "K wider than V, other head counts", 3, 8, { { 1, 24, 8, 0 }, { 5, 3, 7, 0 }, { 2, 16, 1, 0 } } },
-	{ "V absent", 2, 4, { { 3, 5, 0, 0 }, { 2, 4, 4, 0 } } },
-	{ "two layer groups, one bounded", 3, 16, { { 2, 4, 4, 0 }, { 1, 4, 4, 130 }, { 2, 4, 4, 0 } } },
-	{ "blocks of one token", 1, 1, { { 2, 3, 3, 0 } } },
-	{ "opaque", 0, 1, { { 0, 0, 0, 0 } } },
+	{"plain", 2, 16, {{2, 8, 8, 0}, {2, 8, 8, 0}}},
+	{"K wider than V, other head counts", 3, 8, {{1, 24, 8, 0}, {5, 3, 7, 0}, {2, 16, 1, 0}}},
+	{"V absent", 2, 4, {{3, 5, 0, 0}, {2, 4, 4, 0}}},
+	{"two layer groups, one bounded", 3, 16, {{2, 4, 4, 0}, {1, 4, 4, 130}, {2, 4, 4, 0}}},
+	{"blocks of one token", 1, 1, {{2, 3, 3, 0}}},
+	{"opaque", 0, 1, {{0, 0, 0, 0}}},
 };
 
 static void test_random(void **state)

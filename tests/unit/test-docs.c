@@ -32,9 +32,9 @@ struct field {
 	size_t off, bytes;
 };
 
-#define FIELD(section, type, name)                                                                 \
-	{                                                                                          \
-		section, #name, offsetof(struct type, name), sizeof(((struct type *)0)->name)      \
+#define FIELD(section, type, name) \
+	{ \
+		section, #name, offsetof(struct type, name), sizeof(((struct type *)0)->name) \
 	}
 
 static const struct field fields[] = {

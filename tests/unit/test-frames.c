@@ -116,8 +116,8 @@ static void test_decode(void **state)
 	(void)state;
 	for (size_t i = 0; i < n_frames; i++) {
 		size_t n = read_frame(&frames[i], golden);
-		ProtobufCMessage *message = protobuf_c_message_unpack(
-			descriptor_of(frames[i].kind), NULL, n, golden);
+		ProtobufCMessage *message = protobuf_c_message_unpack(descriptor_of(frames[i].kind),
+								      NULL, n, golden);
 
 		if (!message)
 			fail_msg("%s cannot be read", frames[i].name);
@@ -216,7 +216,7 @@ static void *decode_all(void *arg)
 static void *decode_huge(void *arg)
 {
 	/* snapshot { ones { source { } } } */
-	static const uint8_t part[] = { 0xaa, 0x01, 0x04, 0x0a, 0x02, 0x0a, 0x00 };
+	static const uint8_t part[] = {0xaa, 0x01, 0x04, 0x0a, 0x02, 0x0a, 0x00};
 	static uint8_t bytes[KV_REQUEST_BYTES_MAX];
 	Kv__Wire__Request *request;
 	size_t n = 0;
@@ -257,17 +257,17 @@ static const struct {
 	const char *name;
 	int number;
 } statuses[] = {
-	{ "KVC_OK", 0 },           { "KVC_EINVAL", 1 },      { "KVC_ERANGE", 2 },
-	{ "KVC_ENAME", 3 },        { "KVC_EEXIST", 4 },      { "KVC_ENOTFOUND", 5 },
-	{ "KVC_EPERM", 6 },        { "KVC_ELAYOUT", 7 },     { "KVC_EUNSUPPORTED", 8 },
-	{ "KVC_ETOOBIG", 9 },      { "KVC_ERESERVE", 20 },   { "KVC_EMOVED", 21 },
-	{ "KVC_EBUSY", 22 },       { "KVC_ESPLIT", 23 },     { "KVC_EBOUND", 24 },
-	{ "KVC_EFORKED", 25 },     { "KVC_EREADONLY", 26 },  { "KVC_ESTALE", 27 },
-	{ "KVC_ENOMEM", 40 },      { "KVC_EPOOL", 41 },      { "KVC_EQUOTA", 42 },
-	{ "KVC_ELIMIT", 43 },      { "KVC_ETIMEOUT", 60 },   { "KVC_ECANCELLED", 61 },
-	{ "KVC_EDAEMON", 62 },     { "KVC_ERESTARTED", 63 }, { "KVC_EVERSION", 64 },
-	{ "KVC_EPROTO", 65 },      { "KVC_ESESSION", 66 },   { "KVC_ECORRUPT", 80 },
-	{ "KVC_EINTERNAL", 90 },
+	{"KVC_OK", 0},         {"KVC_EINVAL", 1},      {"KVC_ERANGE", 2},
+	{"KVC_ENAME", 3},      {"KVC_EEXIST", 4},      {"KVC_ENOTFOUND", 5},
+	{"KVC_EPERM", 6},      {"KVC_ELAYOUT", 7},     {"KVC_EUNSUPPORTED", 8},
+	{"KVC_ETOOBIG", 9},    {"KVC_ERESERVE", 20},   {"KVC_EMOVED", 21},
+	{"KVC_EBUSY", 22},     {"KVC_ESPLIT", 23},     {"KVC_EBOUND", 24},
+	{"KVC_EFORKED", 25},   {"KVC_EREADONLY", 26},  {"KVC_ESTALE", 27},
+	{"KVC_ENOMEM", 40},    {"KVC_EPOOL", 41},      {"KVC_EQUOTA", 42},
+	{"KVC_ELIMIT", 43},    {"KVC_ETIMEOUT", 60},   {"KVC_ECANCELLED", 61},
+	{"KVC_EDAEMON", 62},   {"KVC_ERESTARTED", 63}, {"KVC_EVERSION", 64},
+	{"KVC_EPROTO", 65},    {"KVC_ESESSION", 66},   {"KVC_ECORRUPT", 80},
+	{"KVC_EINTERNAL", 90},
 };
 
 static void test_statuses(void **state)
@@ -313,10 +313,10 @@ static struct kv_layout *layout_of(const char *name)
 static struct kv_layout *opaque_layout(void)
 {
 	Kv__Wire__Layout wire = KV__WIRE__LAYOUT__INIT;
-	uint8_t fingerprint[32] = { 9 };
+	uint8_t fingerprint[32] = {9};
 	struct kv_layout *layout;
 
-	wire.fingerprint = (ProtobufCBinaryData){ sizeof(fingerprint), fingerprint };
+	wire.fingerprint = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
 	wire.block_tokens = 1;
 	wire.opaque_bytes = 4096;
 	layout = kv_layout_from_wire(&wire, NULL);
@@ -345,7 +345,7 @@ static void test_digests(void **state)
 	struct kv_layout *layout = layout_of("request-layout_register");
 	XXH3_state_t *hash = XXH3_createState();
 	uint8_t piece[2][16 * 2 * 16 * 2], digest[KV_DIGEST_BYTES];
-	const void *pieces[2] = { piece[0], piece[1] };
+	const void *pieces[2] = {piece[0], piece[1]};
 	struct kv_block_digest full, part;
 	struct kv_digest all;
 

@@ -16,7 +16,7 @@
 #define MAX_TOKENS 256u
 #define N_KEPT 16
 
-static const struct kv_layer layers[] = { { 1, 4, 4, 0 }, { 2, 2, 2, 0 } };
+static const struct kv_layer layers[] = {{1, 4, 4, 0}, {2, 2, 2, 0}};
 #define ROW_WORDS 4 /* both layers: 16 bytes a row, filled with the token's number twice */
 
 struct stress {
@@ -56,7 +56,7 @@ static void append_both(struct stress *s, uint64_t n, uint64_t *token)
 
 static void back_both(struct stress *s, uint64_t n)
 {
-	uint64_t remove[2] = { n, n };
+	uint64_t remove[2] = {n, n};
 
 	if (n > kvc_length(s->seqs[0]))
 		remove[0] = remove[1] = kvc_length(s->seqs[0]);
@@ -130,12 +130,12 @@ static void drop(struct stress *s, struct kept *k)
 
 static void run_core(struct stress *s, int n_acts)
 {
-	struct kept kept[N_KEPT] = { 0 };
+	struct kept kept[N_KEPT] = {0};
 	uint64_t random = 11;
 
 	/* On a busy machine the writer may get its turn late. */
-	for (int i = 0; i < n_acts || atomic_load(&s->n_updates) < 1000 || !atomic_load(&s->n_moved);
-	     i++) {
+	for (int i = 0;
+	     i < n_acts || atomic_load(&s->n_updates) < 1000 || !atomic_load(&s->n_moved); i++) {
 		struct kept *k = &kept[i % N_KEPT];
 		uint32_t place = s->seqs[step(&random) % 2]->place;
 
@@ -153,7 +153,7 @@ static void run_core(struct stress *s, int n_acts)
 
 static void test_snapshots_stay(void **state)
 {
-	struct stress s = { 0 };
+	struct stress s = {0};
 	pthread_t thread;
 
 	(void)state;

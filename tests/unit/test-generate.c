@@ -145,8 +145,8 @@ static void test_text(void **state)
 static void test_logits_file(void **state)
 {
 	struct fixture *f = *state;
-	json_t *object =
-		run_json(f, DRAFT "--prompt $M/prompt.txt --tokens 3 --json --logits rows");
+	json_t *object = run_json(f,
+				  DRAFT "--prompt $M/prompt.txt --tokens 3 --json --logits rows");
 	size_t n;
 	float *rows = read_file(f, "rows", &n);
 	XXH128_hash_t hash = XXH3_128bits(rows, n);

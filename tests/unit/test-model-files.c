@@ -54,7 +54,7 @@ static int parse(const unsigned char *bytes, size_t n_bytes)
 	return rc;
 }
 
-#define T(type, shape, from, to)                                                                   \
+#define T(type, shape, from, to) \
 	"{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}"
 
 static void test_good_file(void **state)
@@ -269,9 +269,9 @@ static void write_model(const char *path, const struct weights *w, const char *k
 			const char *value, const char *skip)
 {
 	static const char *const meta[][2] = {
-		{"n_layers", "2"},    {"d_model", "20"},	{"n_heads", "6"},
-		{"n_kv_heads", "2"},  {"head_dim", "10"},	{"d_ffn", "27"},
-		{"vocab", "37"},      {"context", "70"},	{"rope_theta", "500.0"},
+		{"n_layers", "2"},    {"d_model", "20"},        {"n_heads", "6"},
+		{"n_kv_heads", "2"},  {"head_dim", "10"},       {"d_ffn", "27"},
+		{"vocab", "37"},      {"context", "70"},        {"rope_theta", "500.0"},
 		{"norm_eps", "1e-3"}, {"rope_pairing", "half"}, {"tied_embedding", "1"},
 	};
 	char header[8192], *to = header;

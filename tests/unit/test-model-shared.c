@@ -12,10 +12,10 @@
 #include "tests/support/bare.h"
 #include "tests/support/runner.h"
 
-#define MAX_TOKENS   2048
+#define MAX_TOKENS 2048
 #define BLOCK_TOKENS 16
 /* Ends inside a block, and in the second chunk of the prefill. */
-#define N_PROMPT  101
+#define N_PROMPT 101
 #define N_SAMPLED 60
 
 static struct errbuf err;

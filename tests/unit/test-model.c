@@ -19,8 +19,8 @@
 #include "tests/support/runner.h"
 
 #define N_POSITIONS 5
-#define N_GREEDY    64
-#define TOLERANCE   1e-3
+#define N_GREEDY 64
+#define TOLERANCE 1e-3
 
 enum { MAIN, DRAFT };
 
@@ -572,8 +572,8 @@ static void test_refusals(void **state)
 	kv_free(wrong);
 }
 
-#define BOTH(sentence, fn)                                                                         \
-	KT_TEST_PARAM(sentence " (main)", fn, (void *)&names[MAIN]),                               \
+#define BOTH(sentence, fn) \
+	KT_TEST_PARAM(sentence " (main)", fn, (void *)&names[MAIN]), \
 		KT_TEST_PARAM(sentence " (draft)", fn, (void *)&names[DRAFT])
 
 static const struct CMUnitTest tests[] = {
