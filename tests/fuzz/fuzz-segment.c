@@ -15,9 +15,9 @@
 #include "tests/fuzz/target.h"
 #include "tests/support/bare.h"
 
-#define EDITS_MAX   512
+#define EDITS_MAX 512
 #define BLOCK_TOKENS 4u
-#define MAX_TOKENS  4096u
+#define MAX_TOKENS 4096u
 
 static void must(int condition)
 {
@@ -66,7 +66,7 @@ static void act(struct bare *bare, struct seg_place *place, int what)
 {
 	struct kv_shm_writer *writer = segment_writer(&bare->segment, place->writer);
 	struct seg_state *state = calloc(1, sizeof(*state));
-	struct errbuf err = { 0 };
+	struct errbuf err = {0};
 	bool bumped;
 
 	must(state != NULL);
@@ -122,7 +122,7 @@ static void take_up(struct bare *bare, struct kvc_writer *writer)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct kv_layer layers[2] = { { 1, 8, 8, 0 }, { 2, 4, 4, MAX_TOKENS } };
+	static const struct kv_layer layers[2] = {{1, 8, 8, 0}, {2, 4, 4, MAX_TOKENS}};
 	struct bare *bare = bare_new(bare_layout(2, layers, BLOCK_TOKENS));
 	struct kvc_writer *writer = bare_writer(bare, 0);
 	struct kvc_seq *seq = bare_seq(bare, writer, MAX_TOKENS, NULL);

@@ -23,7 +23,7 @@
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/world.h"
 
-#define STEPS_MAX  64
+#define STEPS_MAX 64
 #define DEADLINE_MS 20
 
 static void must(int condition)
@@ -52,8 +52,8 @@ static void send_request(struct world *w, struct fake_client *c, const uint8_t *
 	free(request->boot.data);
 	request->version = KV_PROTOCOL_VERSION;
 	request->session = c->session;
-	request->token = (ProtobufCBinaryData){ sizeof(c->token), c->token };
-	request->boot = (ProtobufCBinaryData){ sizeof(w->f->env.boot), w->f->env.boot };
+	request->token = (ProtobufCBinaryData){sizeof(c->token), c->token};
+	request->boot = (ProtobufCBinaryData){sizeof(w->f->env.boot), w->f->env.boot};
 	request->id = c->next_request++;
 	request->acked = request->id - 1;
 	request->deadline_ms = DEADLINE_MS;
@@ -69,7 +69,7 @@ static void send_request(struct world *w, struct fake_client *c, const uint8_t *
 static void send_attach(struct fake_client *c, const uint8_t *bytes, size_t n)
 {
 	Kv__Wire__AttachRequest *request = kv__wire__attach_request__unpack(NULL, n, bytes);
-	int pair[2] = { -1, -1 };
+	int pair[2] = {-1, -1};
 
 	if (request && !c->is_closed &&
 	    request->what_case != KV__WIRE__ATTACH_REQUEST__WHAT__NOT_SET) {
@@ -101,7 +101,8 @@ static void scribble(struct fake_client *c, const uint8_t *bytes, size_t n)
 	n -= sizeof(at);
 	at %= (uint32_t)(places_off + (n_places + n_tables) * KV_SHM_PAGE - 65536);
 	off = at < places_off + n_places * KV_SHM_PAGE ?
-		      at : tables_off + (at - places_off - n_places * KV_SHM_PAGE);
+		      at :
+		      tables_off + (at - places_off - n_places * KV_SHM_PAGE);
 	memcpy((char *)c->segment + off, bytes, n);
 }
 

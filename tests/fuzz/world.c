@@ -41,9 +41,9 @@ static uint64_t register_layout(struct fake_client *c)
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__LayoutRegister command = KV__WIRE__LAYOUT_REGISTER__INIT;
 	Kv__Wire__Layout layout = KV__WIRE__LAYOUT__INIT;
-	Kv__Wire__Layer layers[2] = { KV__WIRE__LAYER__INIT, KV__WIRE__LAYER__INIT };
-	Kv__Wire__Layer *list[2] = { &layers[0], &layers[1] };
-	uint8_t fingerprint[32] = { 1 };
+	Kv__Wire__Layer layers[2] = {KV__WIRE__LAYER__INIT, KV__WIRE__LAYER__INIT};
+	Kv__Wire__Layer *list[2] = {&layers[0], &layers[1]};
+	uint8_t fingerprint[32] = {1};
 	Kv__Wire__Reply *reply;
 	uint64_t id;
 
@@ -52,7 +52,7 @@ static uint64_t register_layout(struct fake_client *c)
 		layers[i].k_width = layers[i].v_width = 16;
 	}
 	layers[1].bound_slots = 64;
-	layout.fingerprint = (ProtobufCBinaryData){ sizeof(fingerprint), fingerprint };
+	layout.fingerprint = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
 	layout.n_layers = 2;
 	layout.layers = list;
 	layout.dtype = KV_DTYPE_F32;
@@ -103,8 +103,8 @@ static void fill_sequence(struct world *w)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Reserve reserve = KV__WIRE__RESERVE__INIT;
-	Kv__Wire__Need needs[2] = { KV__WIRE__NEED__INIT, KV__WIRE__NEED__INIT };
-	Kv__Wire__Need *list[2] = { &needs[0], &needs[1] };
+	Kv__Wire__Need needs[2] = {KV__WIRE__NEED__INIT, KV__WIRE__NEED__INIT};
+	Kv__Wire__Need *list[2] = {&needs[0], &needs[1]};
 	Kv__Wire__Reply *reply;
 
 	request.command_case = KV__WIRE__REQUEST__COMMAND_RESERVE;
@@ -137,9 +137,9 @@ static void snapshot_and_fork(struct world *w)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Snapshot snapshot = KV__WIRE__SNAPSHOT__INIT;
-	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Fork fork_ = KV__WIRE__FORK__INIT;
-	Kv__Wire__ForkOne fork_one = KV__WIRE__FORK_ONE__INIT, *fork_ones[1] = { &fork_one };
+	Kv__Wire__ForkOne fork_one = KV__WIRE__FORK_ONE__INIT, *fork_ones[1] = {&fork_one};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 
 	target.which_case = KV__WIRE__TARGET__WHICH_NAME;
