@@ -22,9 +22,14 @@ struct place *session_place(const struct session *session, uint32_t index, struc
 	return NULL;
 }
 
-/* In a circle, so that a place is not another sequence's soon. */
+/* In a circle, so that a place is not another sequence's soon; in a small one, so that pages which
+ * are there are used again. */
+#define CIRCLE_MORE 64u
+
 static uint32_t free_place(struct session *session)
 {
+	if (session->next_place >= session->n_places + CIRCLE_MORE)
+		session->next_place = 0;
 	while (session->places[session->next_place % KV_PLACES_MAX])
 		session->next_place++;
 	return session->next_place++ % KV_PLACES_MAX;
