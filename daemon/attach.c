@@ -19,6 +19,7 @@
 #define ACCEPT_BATCH 16
 #define MESSAGE_BATCH 8
 #define ACCEPT_PAUSE_MS 100
+#define DRAIN_MAX 1024
 #define ACCEPT_LOG_MS 60000
 
 struct peer {
@@ -75,6 +76,18 @@ static void list_remove(struct peer *peer)
 		peer->next->link = peer->link;
 }
 
+/* A socket that is closed with unread messages resets its peer, which then does not hear the
+ * reply that was the last word. So what is there is read, and no more can come. */
+static void close_quietly(int fd)
+{
+	char byte;
+
+	shutdown(fd, SHUT_RD);
+	for (int i = 0; i < DRAIN_MAX && recv(fd, &byte, 1, MSG_DONTWAIT) > 0; i++)
+		;
+	close(fd);
+}
+
 static void peer_free(struct peer *peer)
 {
 	struct attach *attach = peer->attach;
@@ -86,7 +99,7 @@ static void peer_free(struct peer *peer)
 		attach->n_waiting--;
 	if (peer->conn.pidfd >= 0)
 		close(peer->conn.pidfd);
-	close(peer->fd);
+	close_quietly(peer->fd);
 	free(peer);
 }
 
