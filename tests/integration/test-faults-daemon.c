@@ -401,6 +401,7 @@ static void test_keeper_killed(void **state)
 			seq = kt_seq_new(&client, "kv60/seq");
 			kt_append_numbers(client.writer, seq, 1, 100, NULL, NULL);
 			kill(kt_daemon_keeper(daemon), SIGKILL);
+			assert_true(kt_wait_until(has_none, &core, 5000));
 			kt_fails(kvc_ping(client.session), KVC_EDAEMON);
 			kvc_close(client.session);
 		}
