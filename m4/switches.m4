@@ -34,6 +34,12 @@ AC_DEFUN([KV_ARG_SANITIZERS], [
 		AS_VAR_APPEND([KV_CFLAGS], [" -fno-omit-frame-pointer $kv_fsanitize"])
 		AS_VAR_APPEND([KV_LDFLAGS], [" $kv_fsanitize"])
 	])
+	# How much longer the deadlines of tests are.
+	AS_CASE([,$enable_sanitizers,],
+		[*,thread,*], [KV_TIME_SCALE=10],
+		[,no,], [KV_TIME_SCALE=1],
+		[KV_TIME_SCALE=5])
+	AC_SUBST([KV_TIME_SCALE])
 	KV_FUZZ_LDFLAGS=
 	AS_IF([test "$enable_fuzzer" = yes], [
 		KV_TRY_LINK_FLAGS([-fsanitize=fuzzer-no-link],
