@@ -234,6 +234,7 @@ static int mirror_all(struct kvc_seq *seq)
 
 	if (c < 0)
 		return kvc_fail(KVC_EPROTO, "place %u holds no committed sequence", seq->place);
+	seq->head_copy = (uint8_t)c;
 	kv_head_load(&seq->shm->copy[c], &seq->head);
 	if (seq->head.length_tokens > seq->max_tokens || seq->head.n_marks > KV_MARKS_MAX)
 		return kvc_fail(KVC_EPROTO, "header of place %u makes no sense", seq->place);

@@ -91,6 +91,7 @@ struct kvc_seq {
 	uint64_t base_id; /* snapshot whose blocks it uses; pinned by session_base_ref */
 	uint64_t max_tokens;
 	struct kv_head head;  /* committed, as of writer->update */
+	uint8_t head_copy;    /* which copy in the segment says so */
 	struct kv_head fresh; /* while somebody else's update is looked at */
 	bool named;
 	bool listed; /* seen in the list of a call: finds one named twice */

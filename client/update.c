@@ -53,6 +53,7 @@ static void look_anew(struct kvc_seq *seq, uint64_t update)
 	seq->fresh = seq->head;
 	if (c < 0)
 		return;
+	seq->head_copy = (uint8_t)c;
 	kv_head_load(&seq->shm->copy[c], &seq->fresh);
 	if (seq->fresh.length_tokens > seq->head.length_tokens ||
 	    seq->fresh.n_marks > seq->head.n_marks)
@@ -165,8 +166,8 @@ void update_entry(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t 
 
 void update_head(struct kvc_seq *seq, const struct kv_head *head)
 {
-	kv_head_store(&seq->shm->copy[kv_head_older(seq->shm, seq->writer->update)], head,
-		      seq->writer->update + 1);
+	seq->head_copy ^= 1;
+	kv_head_store(&seq->shm->copy[seq->head_copy], head, seq->writer->update + 1);
 }
 
 void update_drop_blocks(struct kvc_seq *seq, const uint64_t n_blocks_before[KV_GROUPS_MAX])
