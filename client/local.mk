@@ -16,7 +16,7 @@ libkvclient_la_SOURCES += \
 	client/rollback.c \
 	client/seq.c client/seq.h \
 	client/session.h \
-	client/stream.h \
+	client/stream.c client/stream.h \
 	client/update.c \
 	client/view.c
 

@@ -11,41 +11,11 @@
 
 #define STREAM_BYTES_MIN 1024u /* shorter ones leave write buffers half full */
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
+/* Whole cache lines, to an address that begins one. */
+void stream_lines(char *to, const char *from, size_t n_bytes);
+void stream_fence(void);
 
-static inline void stream_lines(char *to, const char *from, size_t n_bytes)
-{
-	const __m128i *source = (const void *)from;
-	__m128i *line = (void *)to;
-
-	for (; n_bytes; n_bytes -= 64, source += 4, line += 4) {
-		__m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
-		__m128i c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
-
-		_mm_stream_si128(line, a);
-		_mm_stream_si128(line + 1, b);
-		_mm_stream_si128(line + 2, c);
-		_mm_stream_si128(line + 3, d);
-	}
-}
-
-static inline void stream_fence(void)
-{
-	_mm_sfence();
-}
-#else
-static inline void stream_lines(char *to, const char *from, size_t n_bytes)
-{
-	memcpy(to, from, n_bytes);
-}
-
-static inline void stream_fence(void)
-{
-}
-#endif
-
-/* Whole cache lines at least, to an address that begins one. */
+/* Any copy; past the cache if it is worth it. */
 static inline void stream_copy(char *to, const char *from, size_t n_bytes)
 {
 	if (n_bytes >= STREAM_BYTES_MIN && n_bytes % 64 == 0 && (uintptr_t)to % 64 == 0)
