@@ -478,7 +478,7 @@ static int watch_signals(struct keeper *keeper, struct errbuf *err)
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
-static rlim_t raise_limit(int which)
+static rlim_t raise_limit(unsigned which)
 {
 	struct rlimit limit;
 

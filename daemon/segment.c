@@ -278,9 +278,11 @@ void segment_table_free(struct segment *segment, const struct seg_place *place)
 int segment_table_take(struct segment *segment, const struct seg_place *place, struct errbuf *err)
 {
 	for (uint32_t g = 0; g < place->n_groups; g++) {
-		uint64_t end = place->table_off[g] + table_bytes(place->n_entries[g]);
+		uint64_t off = place->table_off[g], bytes = table_bytes(place->n_entries[g]);
+		uint64_t end = off + bytes;
 
-		if (place->table_off[g] < tables_off() || end > KV_SHM_BYTES)
+		if (off < tables_off() || off % KV_SHM_PAGE || off > KV_SHM_BYTES ||
+		    bytes > KV_SHM_BYTES - off)
 			return errbuf_set(err, KV_EINVAL, "table outside of the control segment");
 		if (end > segment->tables_end_off)
 			segment->tables_end_off = end;

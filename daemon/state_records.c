@@ -17,6 +17,7 @@
 #include "daemon/session.h"
 #include "daemon/state_log.h"
 #include "daemon/state_records.h"
+#include "proto/runtime.h"
 
 int records_bad(struct errbuf *err, const char *what)
 {
@@ -151,7 +152,7 @@ static int load_arena(struct loader *loader, const void *p, uint32_t n, struct e
 	if (records_has_gone(loader, r->id))
 		return 0;
 	if (!entry || r->group >= entry->layout->n_groups || r->n_blocks == 0 ||
-	    r->n_blocks > GREF_BLOCK_MAX)
+	    r->n_blocks > GREF_BLOCK_MAX || arenas_find(loader->core, r->id))
 		return records_bad(err, "an arena");
 	fd = records_kept_fd(loader->core, KEPT_ARENA, r->id);
 	if (fd < 0)
@@ -212,7 +213,7 @@ static bool state_fits(const struct cat_state *r, uint32_t n, const struct layou
 	if (!entry || r->n_groups != entry->layout->n_groups || r->n_marks > KV_MARKS_MAX)
 		return false;
 	for (uint32_t g = 0; g < r->n_groups; g++) {
-		if (r->n_slots[g] > KV_TOKENS_MAX || r->n_runs[g] > r->n_blocks[g] ||
+		if (r->n_slots[g] > KV_TOKENS_MAX || r->n_slots[g] != r->length_tokens || r->n_runs[g] > r->n_blocks[g] ||
 		    r->n_blocks[g] != kv_layout_blocks(entry->layout, r->n_slots[g]))
 			return false;
 		bytes += r->n_runs[g] * sizeof(struct cat_run);
@@ -262,7 +263,8 @@ static bool blocks_fit(const struct core *core, const struct state *state)
 		for (uint64_t i = 0; i < state->n_blocks[g]; i++) {
 			const struct arena *a = arenas_find(core, gref_arena(state->refs[g][i]));
 
-			if (!a || a->group != g || gref_block(state->refs[g][i]) >= a->n_blocks)
+			if (!a || a->group != g || a->layout_id != state->layout->id ||
+			    gref_block(state->refs[g][i]) >= a->n_blocks)
 				return false;
 		}
 	}
@@ -278,7 +280,7 @@ static int load_state(struct loader *loader, const void *p, uint32_t n, struct e
 
 	if (records_has_gone(loader, r->id))
 		return 0;
-	if (!state_fits(r, n, entry))
+	if (idlist_find(&core->states, r->id) || !state_fits(r, n, entry))
 		return records_bad(err, "a state");
 	state = state_new(entry);
 	state->head = (struct kv_head){.length_tokens = r->length_tokens,
@@ -332,14 +334,20 @@ static int load_object(struct loader *loader, const void *p, uint32_t n, struct 
 	const struct cat_object *r = p;
 	const struct layout_entry *entry = layout_of(core, r->layout_id);
 	struct object *object = idlist_find(&core->objects, r->id);
+	const struct state *state = r->state_id ? idlist_find(&core->states, r->state_id) : NULL;
 	char name[KV_NAME_BYTES_MAX + 1] = "";
 
 	if (records_has_gone(loader, r->id))
 		return 0;
 	if (!entry || r->n_name > KV_NAME_BYTES_MAX || n != sizeof(*r) + r->n_name ||
-	    (r->kind != OBJECT_SEQUENCE && r->kind != OBJECT_SNAPSHOT))
+	    (r->kind != OBJECT_SEQUENCE && r->kind != OBJECT_SNAPSHOT) ||
+	    (object && (object->kind != r->kind || object->layout != entry ||
+			object->uid != r->uid)) ||
+	    (state && state->layout != entry))
 		return records_bad(err, "a sequence or snapshot");
 	memcpy(name, r + 1, r->n_name);
+	if (r->n_name && (strlen(name) != r->n_name || kv_name_check(name, err)))
+		return records_bad(err, "a sequence or snapshot");
 	if (!object) {
 		object = state_alloc(1, sizeof(*object));
 		object->id = r->id;
@@ -398,6 +406,21 @@ static void free_place(struct session *session, uint32_t index)
 	free(place);
 }
 
+/* The table of a place is as long as its layout and max_tokens make it. */
+static bool place_fits(const struct cat_place *r, const struct layout_entry *entry)
+{
+	uint64_t most = r->max_tokens;
+
+	if (!entry || r->n_groups != entry->layout->n_groups || most > KV_TOKENS_MAX)
+		return false;
+	if (entry->layout->max_slots < most)
+		most = entry->layout->max_slots;
+	for (uint32_t g = 0; g < r->n_groups; g++)
+		if (r->n_entries[g] != kv_layout_blocks(entry->layout, most))
+			return false;
+	return true;
+}
+
 static int load_place(struct loader *loader, const void *p, uint32_t n, struct errbuf *err)
 {
 	struct core *core = loader->core;
@@ -409,7 +432,8 @@ static int load_place(struct loader *loader, const void *p, uint32_t n, struct e
 	if (records_has_gone(loader, r->session))
 		return 0;
 	if (!session || r->index >= KV_PLACES_MAX || r->writer >= KV_WRITERS_MAX ||
-	    r->n_groups > KV_GROUPS_MAX || r->kind > PLACE_SPARE)
+	    r->kind > PLACE_SPARE ||
+	    (r->kind != PLACE_FREE && !place_fits(r, layout_of(core, r->layout_id))))
 		return records_bad(err, "a place");
 	free_place(session, r->index);
 	if (r->kind == PLACE_FREE)
@@ -450,7 +474,7 @@ static int load_result(struct loader *loader, const void *p, uint32_t n, struct 
 	const struct cat_result *r = p;
 	struct session *session = session_find(loader->core, r->session);
 
-	if (n != sizeof(*r) + r->n_bytes)
+	if (n != sizeof(*r) + r->n_bytes || r->n_bytes > KV_REQUEST_BYTES_MAX)
 		return records_bad(err, "a result");
 	if (!session || session->phase == SESSION_ENDED)
 		return 0;

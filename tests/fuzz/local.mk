@@ -81,6 +81,7 @@ tests_fuzz_fuzz_request_SOURCES = tests/fuzz/fuzz-request.c $(fake_links)
 tests_fuzz_fuzz_request_LDADD = libkvtest.la libkvdaemon.la
 tests_fuzz_fuzz_request_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/request
+
 # the core with something in it: several sessions, restarts
 fuzz_world = tests/fuzz/world.c tests/fuzz/world.h $(fake_links)
 fuzz_seed_tests += tests/fuzz/seeds-sessions
@@ -102,3 +103,13 @@ tests_fuzz_fuzz_segment_SOURCES = tests/fuzz/fuzz-segment.c $(fuzz_bare)
 tests_fuzz_fuzz_segment_LDADD = libkvclient.la libkvdaemon.la
 tests_fuzz_fuzz_segment_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/segment
+
+# the core: what it finds in its catalogue
+fuzz_seed_tests += tests/fuzz/seeds-catalogue
+tests_fuzz_seeds_catalogue_SOURCES = tests/fuzz/fuzz-catalogue.c $(fuzz_world) $(fuzz_seeds_main)
+tests_fuzz_seeds_catalogue_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
+fuzz_targets += tests/fuzz/fuzz-catalogue
+tests_fuzz_fuzz_catalogue_SOURCES = tests/fuzz/fuzz-catalogue.c $(fuzz_world)
+tests_fuzz_fuzz_catalogue_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
+tests_fuzz_fuzz_catalogue_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/catalogue
