@@ -1,7 +1,6 @@
 #include "client/error.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "client/kvcache.h"
 
@@ -16,9 +15,8 @@ int kvc_fail(int status, const char *format, ...)
 {
 	va_list args;
 
-	last_error.status = status;
 	va_start(args, format);
-	vsnprintf(last_error.text, sizeof(last_error.text), format, args);
+	errbuf_setv(&last_error, status, format, args);
 	va_end(args);
 	return -1;
 }

@@ -252,16 +252,11 @@ static enum waited wait_for_reply(struct call *call, Kv__Wire__Reply **reply)
 
 /* ---- a call --------------------------------------------------------------------------------- */
 
-/* Text of a peer: one line, whatever it holds. */
 static int fail_as_answered(const Kv__Wire__Reply *reply)
 {
 	const char *text = reply->detail[0] ? reply->detail : kv_status_text((int)reply->status);
 
-	kvc_fail((int)reply->status, "%s", text);
-	for (char *c = kvc_err()->text; *c; c++)
-		if ((unsigned char)*c < ' ')
-			*c = ' ';
-	return -1;
+	return kvc_fail((int)reply->status, "%s", text);
 }
 
 /*

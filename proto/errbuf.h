@@ -6,6 +6,8 @@
 #ifndef KV_PROTO_ERRBUF_H
 #define KV_PROTO_ERRBUF_H
 
+#include <stdarg.h>
+
 #include "proto/status.h"
 
 #define KV_ERRBUF_BYTES 512
@@ -15,9 +17,14 @@ struct errbuf {
 	char text[KV_ERRBUF_BYTES]; /* one line, no newline, always terminated */
 };
 
-/* Fills err; returns -1, so that a caller can write `return errbuf_set(...)`. */
+/*
+ * Fills err; returns -1, so that a caller can write `return errbuf_set(...)`. Control bytes (of a
+ * name that a peer sent, say) become spaces.
+ */
 int errbuf_set(struct errbuf *err, int status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+int errbuf_setv(struct errbuf *err, int status, const char *format, va_list args)
+	__attribute__((format(printf, 3, 0)));
 
 /* As errbuf_set, and appends ": " and the text of the errno value. */
 int errbuf_errno(struct errbuf *err, int status, int errno_value, const char *format, ...)

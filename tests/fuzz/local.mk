@@ -113,3 +113,13 @@ tests_fuzz_fuzz_catalogue_SOURCES = tests/fuzz/fuzz-catalogue.c $(fuzz_world)
 tests_fuzz_fuzz_catalogue_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 tests_fuzz_fuzz_catalogue_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/catalogue
+
+# the library: what it is answered
+fuzz_seed_tests += tests/fuzz/seeds-reply
+tests_fuzz_seeds_reply_SOURCES = tests/fuzz/fuzz-reply.c $(fuzz_seeds_main)
+tests_fuzz_seeds_reply_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+fuzz_targets += tests/fuzz/fuzz-reply
+tests_fuzz_fuzz_reply_SOURCES = tests/fuzz/fuzz-reply.c
+tests_fuzz_fuzz_reply_LDADD = libkvclient.la libkvdaemon.la
+tests_fuzz_fuzz_reply_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/reply
