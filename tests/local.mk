@@ -14,7 +14,7 @@ VALGRIND_FLAGS = --quiet --error-exitcode=99 --leak-check=full \
 	--show-leak-kinds=definite --errors-for-leak-kinds=definite \
 	--trace-children=yes --trace-children-skip='/bin/*,/usr/bin/*'
 check-valgrind: all
-	$(MAKE) $(AM_MAKEFLAGS) check KT_TIME_SCALE=20 KT_TEST_LIMIT_S=300 \
+	$(MAKE) $(AM_MAKEFLAGS) check KT_TIME_SCALE=20 KT_TEST_LIMIT_S=1800 \
 		TESTS='$(unit_tests) $(integration_tests)' \
 		LOG_COMPILER='$(LIBTOOL) --mode=execute $(VALGRIND) $(VALGRIND_FLAGS)'
 .PHONY: check-valgrind

@@ -28,7 +28,7 @@
  * contains TEXT. Environment:
  *	KT_DIRECT=1		no child, no filter: for gdb
  *	KT_TIME_SCALE=N		deadlines are N times as long: for valgrind
- *	KT_TEST_LIMIT_S=N	a test that takes longer has hung (default 120)
+ *	KT_TEST_LIMIT_S=N	a test that takes longer has hung (default 120, scaled)
  *
  * Thread: tests may start threads; assertions belong to the thread that runs
  * the test. A process forked by a test must leave by _exit().

@@ -237,9 +237,9 @@ static void handle_signals(struct supervisor *s)
 static int64_t limit_ms(void)
 {
 	const char *text = getenv("KT_TEST_LIMIT_S");
-	long limit_s = text ? atol(text) : 0;
+	const long limit_s = text ? atol(text) : 0;
 
-	return kt_scale_ms((limit_s > 0 ? limit_s : LIMIT_DEFAULT_S) * 1000);
+	return limit_s > 0 ? limit_s * 1000 : kt_scale_ms(LIMIT_DEFAULT_S * 1000);
 }
 
 static void watch_time(struct supervisor *s)
