@@ -167,6 +167,22 @@ int link_open_wire(struct session_link *link, struct errbuf *err)
 	return 0;
 }
 
+/* Connects and says Hello until it is answered, there is no daemon, or time is up (cores may die
+ * meanwhile); the connection is taken. */
+static int say_hello_until(struct session_link *link, int64_t deadline_ns,
+			   struct attach_answer *answer, struct errbuf *err)
+{
+	static const struct timespec pause = {.tv_nsec = PAUSE_MS * NS_PER_MS};
+	int rc;
+
+	while ((rc = say_hello(link, deadline_ns, answer, err)) > 0) {
+		if (clock_left_ms(deadline_ns) == 0)
+			return -1;
+		nanosleep(&pause, NULL);
+	}
+	return rc;
+}
+
 int link_attach(struct session_link *link, int *segment_fd, uint64_t *segment_bytes,
 		struct errbuf *err)
 {
@@ -176,7 +192,7 @@ int link_attach(struct session_link *link, int *segment_fd, uint64_t *segment_by
 
 	if (take_attach(link, deadline_ns, err))
 		return -1;
-	rc = say_hello(link, deadline_ns, &answer, err);
+	rc = say_hello_until(link, deadline_ns, &answer, err);
 	give_attach(link);
 	if (rc)
 		return -1;
@@ -187,29 +203,20 @@ int link_attach(struct session_link *link, int *segment_fd, uint64_t *segment_by
 	return 0;
 }
 
-/* Connects and says Hello until it is answered, there is no daemon, or time is up; the
- * connection is taken. */
 static int attach_again(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
 {
-	static const struct timespec pause = {.tv_nsec = PAUSE_MS * NS_PER_MS};
 	struct attach_answer answer;
 
 	if (atomic_load(&link->has_ended))
 		return errbuf_set(err, KV_ESESSION, "the session has ended; open a new one");
-	for (;;) {
-		int rc = say_hello(link, deadline_ns, &answer, err);
-
-		if (rc == 0) {
-			attach_answer_free(&answer);
-			return 0;
-		}
-		atomic_store(&link->is_attached, false);
-		if (err->status == KV_ESESSION)
-			atomic_store(&link->has_ended, true);
-		if (rc < 0 || clock_left_ms(deadline_ns) == 0)
-			return -1;
-		nanosleep(&pause, NULL);
+	if (say_hello_until(link, deadline_ns, &answer, err) == 0) {
+		attach_answer_free(&answer);
+		return 0;
 	}
+	atomic_store(&link->is_attached, false);
+	if (err->status == KV_ESESSION)
+		atomic_store(&link->has_ended, true);
+	return -1;
 }
 
 int link_reattach(struct session_link *link, int64_t deadline_ns, struct errbuf *err)
@@ -229,18 +236,18 @@ int link_exchange(struct session_link *link, Kv__Wire__AttachRequest *request, i
 		  struct attach_answer *answer, struct errbuf *err)
 {
 	int64_t deadline_ns = clock_deadline_ns(link->deadline_ms);
-	int rc = 0;
+	int rc;
 
 	if (take_attach(link, deadline_ns, err))
 		return -1;
-	if (attach_hung_up(&link->attach))
-		rc = attach_again(link, deadline_ns, err);
-	if (rc == 0) {
+	do {
+		rc = 0;
+		if (attach_hung_up(&link->attach))
+			rc = attach_again(link, deadline_ns, err);
+		if (rc)
+			break;
 		rc = attach_exchange(&link->attach, request, pass_fd, deadline_ns, answer, err);
-		if (rc && err->status == KV_EDAEMON && attach_again(link, deadline_ns, err) == 0)
-			rc = attach_exchange(&link->attach, request, pass_fd, deadline_ns, answer,
-					     err);
-	}
+	} while (rc && err->status == KV_EDAEMON && clock_left_ms(deadline_ns) > 0);
 	give_attach(link);
 	return rc;
 }

@@ -87,7 +87,7 @@ int link_attach(struct session_link *link, int *segment_fd, uint64_t *segment_by
  */
 int link_reattach(struct session_link *link, int64_t deadline_ns, struct errbuf *err);
 
-/* As attach_exchange; attaches again first, and once more, if the connection is broken. */
+/* As attach_exchange; attaches again, as often as cores die meanwhile, until the deadline. */
 int link_exchange(struct session_link *link, Kv__Wire__AttachRequest *request, int pass_fd,
 		  struct attach_answer *answer, struct errbuf *err);
 

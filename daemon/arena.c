@@ -327,6 +327,16 @@ uint64_t arena_scrub(struct arena *arena, uint64_t max_bytes)
 	return done;
 }
 
+void arena_forget_dirty(struct arena *arena)
+{
+	while (arena->n_dirty) {
+		uint32_t b = bit_next(arena->dirty, 0, arena->n_blocks, true);
+
+		clear_dirty(arena, b);
+		account(arena, b, BLOCK_QUARANTINED);
+	}
+}
+
 void arena_keep_warm(struct arena *arena, uint64_t max_warm_bytes)
 {
 	uint32_t b = bit_next(arena->dirty, 0, arena->n_blocks, true);

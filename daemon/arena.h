@@ -155,6 +155,10 @@ static inline bool arena_is_empty(const struct arena *arena)
  * Returns the bytes; 0 when there is nothing to do. */
 uint64_t arena_scrub(struct arena *arena, uint64_t max_bytes);
 
+/* Frees dirty blocks in the books alone (while loading: what a later record says of them is not
+ * known yet, and no one gets them again). */
+void arena_forget_dirty(struct arena *arena);
+
 /* Makes dirty blocks warm instead, as long as the pool has no more than max_warm_bytes of them. */
 void arena_keep_warm(struct arena *arena, uint64_t max_warm_bytes);
 

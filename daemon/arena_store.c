@@ -42,7 +42,7 @@ static void drop(struct core *core, struct arena *arena)
 	log_arena_gone(core, id);
 	arenas_unload(core, arena);
 	if (!core->is_loading)
-		keeper_drop(core->env->keeper, KEPT_ARENA, id);
+		state_drop_kept(core, KEPT_ARENA, id);
 }
 
 void arenas_touch(struct core *core, struct arena *arena)
@@ -131,6 +131,7 @@ static struct arena *make(struct session *session, const struct grant_need *need
 	if (!arena)
 		return NULL;
 	rc = keeper_keep(core->env->keeper, KEPT_ARENA, arena->id, arena->fd);
+	KV_FAULT_POINT();
 	if (rc) {
 		errbuf_errno(err, KV_ELIMIT, -rc, "the keeper cannot hold another arena");
 		arena_free(arena);
@@ -143,7 +144,7 @@ static struct arena *make(struct session *session, const struct grant_need *need
 	log_arena(core, arena);
 	if (session_number(session, arena, err) == 0) {
 		arenas_unload(core, arena);
-		keeper_drop(core->env->keeper, KEPT_ARENA, spec.id);
+		state_drop_kept(core, KEPT_ARENA, spec.id);
 		log_arena_gone(core, spec.id);
 		return NULL;
 	}

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "proto/fault.h"
 
 #define TAKE_UP_MS 60000 /* what a service manager may wait longer for a core with a past */
 
@@ -89,6 +90,7 @@ int core_main(const struct core_start *start)
 	struct errbuf err;
 	int status = 1;
 
+	KV_FAULT_FROM_ENV("KVC_CORE_FAULT_MAX");
 	if (start_core(&running, start, &err) == 0)
 		status = loop_run(running.env.loop) == 0 ? 0 : 1;
 	else

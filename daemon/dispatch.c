@@ -161,10 +161,13 @@ static void finish(struct command *cmd, bool is_done)
 	state_make_true(core);
 	if (is_done && cmd->entry->after)
 		cmd->entry->after(cmd);
+	KV_FAULT_POINT();
 	holds_release(cmd);
+	KV_FAULT_POINT();
 	send_bytes(core, cmd->route, cmd->n_route, bytes, n);
 	requests_answer(cmd->session, cmd->request_id, bytes, n);
 	free_command(cmd);
+	KV_FAULT_POINT();
 	state_settle(core);
 	if (end_session)
 		session_end(session_find(core, end_session), "an operator asked for it");

@@ -290,6 +290,17 @@ int segment_table_take(struct segment *segment, const struct seg_place *place, s
 	return 0;
 }
 
+int segment_tables_taken(struct segment *segment, struct errbuf *err)
+{
+	uint64_t off = segment->tables_end_off;
+
+	if (fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)off,
+		      (off_t)(KV_SHM_BYTES - off)))
+		return errbuf_errno(err, KV_EINTERNAL, errno,
+				    "cannot zero what is free of a control segment");
+	return 0;
+}
+
 /* ---- places ------------------------------------------------------------------------------- */
 
 static struct kv_shm_entry *entries(const struct segment *segment, const struct seg_place *place,

@@ -82,6 +82,9 @@ int segment_table_alloc(struct segment *segment, struct seg_place *place,
 			const struct kv_layout *layout, struct errbuf *err);
 void segment_table_free(struct segment *segment, const struct seg_place *place);
 int segment_table_take(struct segment *segment, const struct seg_place *place, struct errbuf *err);
+/* After a restart, when all tables that are in use were taken: what a dead core had begun to fill
+ * or had not zeroed yet is zero. */
+int segment_tables_taken(struct segment *segment, struct errbuf *err);
 
 /*
  * Initialises a place that nobody uses: header copy stamped with the writer's committed update,

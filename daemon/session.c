@@ -86,6 +86,7 @@ static int keep(struct session *session, struct errbuf *err)
 	struct keeper_link *keeper = session->core->env->keeper;
 	int rc = keeper_keep(keeper, KEPT_SEGMENT, session->id, session->segment.fd);
 
+	KV_FAULT_POINT();
 	if (rc == 0)
 		rc = keeper_keep(keeper, KEPT_PIDFD, session->id, session->pidfd);
 	if (rc == 0)
@@ -177,7 +178,7 @@ static void drop_watches(struct session *session)
 {
 	for (uint32_t i = 0; i < session->n_watches; i++) {
 		log_watch_over(session->core, session->watches[i].id);
-		keeper_drop(session->core->env->keeper, KEPT_WATCH, session->watches[i].id);
+		state_drop_kept(session->core, KEPT_WATCH, session->watches[i].id);
 		close(session->watches[i].fd);
 		free(session->watches[i].name);
 	}
@@ -216,7 +217,7 @@ static void forget(struct session *session)
 
 	arenas_end_session(session, true);
 	log_session_gone(core, session->id);
-	keeper_drop(core->env->keeper, KEPT_PIDFD, session->id);
+	state_drop_kept(core, KEPT_PIDFD, session->id);
 	idlist_remove(&core->sessions, session->id);
 	session->user->n_sessions--;
 	session_free(session);
@@ -232,12 +233,14 @@ void session_end(struct session *session, const char *why)
 			  (unsigned long long)session->id, session->pid, session->comm, why);
 		let_go(session, gone);
 		session->phase = SESSION_ENDED;
-		arenas_end_session(session, gone);
 		event_note(core, EVENT_SESSION_ENDED, session->id, session->id, session->uid, 0);
 		log_session(core, session);
+		state_make_true(core); /* before its blocks are zeroed */
+		KV_FAULT_POINT();
+		arenas_end_session(session, gone);
 		segment_fini(&session->segment);
 		session->segment.base = NULL;
-		keeper_drop(core->env->keeper, KEPT_SEGMENT, session->id);
+		state_drop_kept(core, KEPT_SEGMENT, session->id);
 		if (session->conn) {
 			session->conn->user = NULL;
 			attach_close(session->conn);

@@ -97,7 +97,8 @@ static void fire_watches(struct session *session)
 		}
 		attach_watch_fire(watch->fd);
 		log_watch_over(core, watch->id);
-		keeper_drop(core->env->keeper, KEPT_WATCH, watch->id);
+		KV_FAULT_POINT();
+		state_drop_kept(core, KEPT_WATCH, watch->id);
 		close(watch->fd);
 		free(watch->name);
 		*watch = session->watches[--session->n_watches];

@@ -62,6 +62,20 @@ void *state_copy(const void *from, size_t n_bytes)
 	return copy;
 }
 
+void state_drop_kept(struct core *core, enum kept_kind kind, uint64_t id)
+{
+	if (core->n_kept_drops == core->kept_drops_cap) {
+		uint32_t cap = core->kept_drops_cap ? core->kept_drops_cap * 2 : 16;
+		struct kept_drop *drops = realloc(core->kept_drops, cap * sizeof(drops[0]));
+
+		if (!drops)
+			state_die("no memory for what the keeper holds");
+		core->kept_drops = drops;
+		core->kept_drops_cap = cap;
+	}
+	core->kept_drops[core->n_kept_drops++] = (struct kept_drop){kind, id};
+}
+
 /* ---- commits ------------------------------------------------------------------------------ */
 
 static void give_tables_back(struct core *core)
@@ -91,6 +105,7 @@ static void rewrite(struct core *core)
 	state_dump(core, true);
 	if (catalogue_commit(&core->catalogue) == 0)
 		rc = keeper_keep(core->env->keeper, KEPT_CATALOGUE, 0, core->catalogue.fd);
+	KV_FAULT_POINT();
 	if (rc == 0) {
 		catalogue_fini(&old);
 	} else {
@@ -105,8 +120,13 @@ out:
 
 static void commit(struct core *core)
 {
+	KV_FAULT_POINT();
 	if (catalogue_commit(&core->catalogue))
 		state_die("the catalogue cannot take a change");
+	KV_FAULT_POINT();
+	for (uint32_t i = 0; i < core->n_kept_drops; i++)
+		keeper_drop(core->env->keeper, core->kept_drops[i].kind, core->kept_drops[i].id);
+	core->n_kept_drops = 0;
 }
 
 void state_make_true(struct core *core)
@@ -295,6 +315,7 @@ void core_free(struct core *core)
 		free(core->tables_back);
 		core->tables_back = next;
 	}
+	free(core->kept_drops);
 	free_lists(core);
 	pool_fini(&core->pool);
 	catalogue_fini(&core->catalogue);

@@ -197,6 +197,12 @@ struct table_return {
 	struct seg_place seg;
 };
 
+/* A descriptor that nothing in the catalogue names any more, once the next commit is true. */
+struct kept_drop {
+	enum kept_kind kind;
+	uint64_t id;
+};
+
 struct core {
 	struct core_env *env;
 	struct catalogue catalogue;
@@ -208,6 +214,8 @@ struct core {
 	struct object *names[NAME_BUCKETS];
 	struct arena *dirty; /* arenas with blocks to be zeroed */
 	struct table_return *tables_back;
+	struct kept_drop *kept_drops;
+	uint32_t n_kept_drops, kept_drops_cap;
 	struct decided decided;
 	struct command *pending;
 	struct loop_task work_task;    /* pending commands, zeroing, jobs */
@@ -241,6 +249,10 @@ static inline uint64_t core_new_id(struct core *core)
  * is none: what was decided must not be half known. */
 void *state_alloc(size_t n, size_t size);
 void *state_copy(const void *from, size_t n_bytes);
+
+/* The keeper lets go of a descriptor after the next commit, not before: a core that dies in between
+ * leaves a catalogue that still names it, and the next one could not start from it. */
+void state_drop_kept(struct core *core, enum kept_kind kind, uint64_t id);
 
 /* For what cannot be: says it and ends the core with abort(). */
 void state_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));

@@ -200,6 +200,8 @@ static int adopt_segments(struct core *core, struct errbuf *err)
 			if (session->places[p] &&
 			    segment_table_take(&session->segment, &session->places[p]->seg, err))
 				return -1;
+		if (segment_tables_taken(&session->segment, err))
+			return -1;
 	}
 	return 0;
 }
@@ -225,6 +227,7 @@ int state_load(struct core *core, struct errbuf *err)
 	if (rc)
 		return -1;
 	drop_unused(core);
+	state_make_true(core); /* before the keeper lets go of it */
 	close_kept(core);
 	core->names_changed = true; /* a watch may have come true just before the end */
 	recover_sessions(core);

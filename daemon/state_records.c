@@ -88,13 +88,17 @@ static int load_layout(struct loader *loader, const void *p, uint32_t n, struct 
 	return 0;
 }
 
-/* A session that has ended by now was logged once as it began: its grants end here. */
+/*
+ * A session that has ended by now was logged once as it began: its grants end here. What was dirty
+ * then was zeroed then; not again now, for a state that comes later in the catalogue may name a
+ * block that only states which have gone named before.
+ */
 static void end_again(struct session *session)
 {
 	session->phase = SESSION_ENDED;
 	for (struct arena *a = session->arenas; a; a = a->next_in_session) {
 		a->writer = ARENA_WRITTEN;
-		arena_scrub(a, UINT64_MAX); /* none is warm while loading */
+		arena_forget_dirty(a);
 		arena_end(a);
 	}
 }

@@ -13,10 +13,16 @@ extern uint64_t kv_fault_passed, kv_fault_at;
 
 void kv_fault_pass(void);
 
+/* For a process that the test does not start itself: the environment variable says at which point
+ * at most it dies; each process draws its own. */
+void kv_fault_from_env(const char *variable);
+
 #ifdef KV_FAULT_INJECTION
 #define KV_FAULT_POINT() kv_fault_pass()
+#define KV_FAULT_FROM_ENV(variable) kv_fault_from_env(variable)
 #else
 #define KV_FAULT_POINT() ((void)0)
+#define KV_FAULT_FROM_ENV(variable) ((void)0)
 #endif
 
 #endif

@@ -48,6 +48,10 @@ static bool is_over(int in)
 	while ((call) && kvc_error() == KVC_ERESTARTED) \
 	assert_true((load)->n_restarted++ < 100)
 
+#define AGAIN_FOR_EVER(call) \
+	while ((call) && kvc_error() == KVC_ERESTARTED) \
+		;
+
 static void load_append(struct load *l, uint64_t n)
 {
 	uint64_t tokens[16];
@@ -140,7 +144,50 @@ static int role_load(const char *dir, const char *arg, int in, int out)
 	return 0;
 }
 
-#define N_LOADS 3
+/* Sessions one after the other: each takes over what the one before has parked, appends, leaves. */
+static int role_short(const char *dir, const char *arg, int in, int out)
+{
+	const struct kvc_seq_options options = {.size = sizeof(options), .name = "short/seq"};
+	uint64_t shadow[64], n = 0, token = 1;
+	struct kt_client client;
+	int rc;
+
+	(void)arg;
+	for (bool is_first = true; is_first || !is_over(in); is_first = false) {
+		kvc_seq *seq;
+
+		client = kt_client_open_ms(dir, 20000);
+		AGAIN_FOR_EVER(!(seq = is_first ?
+					       kvc_seq_new(client.writer, client.layout, &options) :
+					       kvc_takeover(client.writer, options.name)));
+		kt_ok(seq ? 0 : -1);
+		kt_assert_tokens(seq, shadow, n);
+		if (n > 40) {
+			n = 3;
+			kt_ok(kvc_rollback_keep(seq, n));
+		}
+		for (int i = 0; i < 5; i++) {
+			AGAIN_FOR_EVER(rc = kt_append_try(client.writer, seq, &token, 1));
+			kt_ok(rc);
+			shadow[n++] = token++;
+		}
+		AGAIN_FOR_EVER(rc = kvc_snapshot(seq, NULL, NULL));
+		kt_ok(rc);
+		rc = kvc_watch(client.session, "short/never");
+		kt_ok(rc < 0 ? -1 : 0);
+		close(rc);
+		kvc_close(client.session);
+		if (write(out, "", 1) != 1)
+			return 1;
+	}
+	client = kt_client_open_ms(dir, 20000);
+	AGAIN_FOR_EVER(rc = kvc_remove(client.session, options.name));
+	kt_ok(rc);
+	kvc_close(client.session);
+	return 0;
+}
+
+#define N_LOADS 4
 
 struct loads {
 	struct kt_kid kids[N_LOADS];
@@ -153,7 +200,8 @@ static void loads_start(struct loads *loads)
 
 	for (int i = 0; i < N_LOADS; i++) {
 		snprintf(arg, sizeof(arg), "%d", i);
-		kt_kid_start(&loads->kids[i], "load", kt_daemon_dir(daemon_), arg);
+		kt_kid_start(&loads->kids[i], i == N_LOADS - 1 ? "short" : "load",
+			     kt_daemon_dir(daemon_), arg);
 		fcntl(loads->kids[i].out, F_SETFL, O_NONBLOCK);
 	}
 }
@@ -219,6 +267,77 @@ static void test_core_killed_quickly(void **state)
 	(void)state;
 	kill_under_load(kt_daemon_kill_core, 10, 5);
 }
+
+/* A process goes on while its sessions come and go: what the parked sequence has of each of them
+ * is there after a restart. */
+static void test_parked_restart(void **state)
+{
+	const struct kvc_seq_options options = {.size = sizeof(options), .name = "parked/seq"};
+	uint64_t shadow[64], n = 0;
+	struct kt_client client;
+	kvc_seq *seq;
+
+	(void)state;
+	for (uint64_t i = 0; i < 5; i++) {
+		client = kt_client_open(kt_daemon_dir(daemon_));
+		seq = i == 0 ? kvc_seq_new(client.writer, client.layout, &options) :
+			       kvc_takeover(client.writer, options.name);
+		kt_ok(seq ? 0 : -1);
+		kt_assert_tokens(seq, shadow, n);
+		kt_append_numbers(client.writer, seq, 100 * i, 6, shadow, &n);
+		kvc_close(client.session);
+		if (i != 1)
+			assert_int_equal(kt_daemon_kill_core(daemon_), 0);
+	}
+	client = kt_client_open(kt_daemon_dir(daemon_));
+	kt_ok(kvc_remove(client.session, options.name));
+	kvc_close(client.session);
+}
+
+#ifdef KV_FAULT_INJECTION
+static void set_core_fault(void *arg)
+{
+	setenv("KVC_CORE_FAULT_MAX", arg, 1);
+}
+
+#define N_CORES 60
+
+/* Each core dies by itself at one of the first points that it passes: between what it logs, does
+ * in memory that it shares, gives the keeper and answers. */
+static void core_dies_at_points(const char *most)
+{
+	struct kt_daemon *usual = daemon_;
+	struct kt_client client;
+	struct loads loads;
+
+	daemon_ = kt_daemon_spawn_prepared(NULL, NULL, set_core_fault, (void *)(uintptr_t)most);
+	assert_true(kt_daemon_wait_ready(daemon_));
+	client = kt_client_open_ms(kt_daemon_dir(daemon_), 20000);
+	loads_start(&loads);
+	do
+		loads_go_on(&loads);
+	while (kt_gauges(client.session).n_core_restarts < N_CORES);
+	loads_stop(&loads);
+	assert_int_equal(kt_gauges(client.session).n_sequences, 0);
+	assert_int_equal(kt_gauges(client.session).n_snapshots, 0);
+	kvc_close(client.session);
+	assert_int_equal(kt_daemon_stop(daemon_), 0);
+	daemon_ = usual;
+}
+
+static void test_core_dies_at_points(void **state)
+{
+	(void)state;
+	core_dies_at_points("25");
+	core_dies_at_points("200");
+}
+#else
+static void test_core_dies_at_points(void **state)
+{
+	(void)state;
+	kt_skip("needs --enable-fault-injection");
+}
+#endif
 
 static void test_front_killed(void **state)
 {
@@ -503,6 +622,9 @@ static const struct CMUnitTest tests[] = {
 		test_core_killed),
 	KT_TEST("cores killed one after the other, some before they served",
 		test_core_killed_quickly),
+	KT_TEST("a parked sequence outlives its sessions and the core", test_parked_restart),
+	KT_TEST("a core that dies between any two of its acts loses nothing",
+		test_core_dies_at_points),
 	KT_TEST("KV-11 front killed 100 times under load: no command lost or run twice",
 		test_front_killed),
 	KT_TEST("KV-55 calls to a stopped daemon end by their deadline, the data plane goes on",
@@ -516,7 +638,7 @@ static const struct CMUnitTest tests[] = {
 };
 
 static const struct kt_role roles[] = {
-	{"load", role_load}, {"endless", role_endless}, {NULL, NULL}};
+	{"load", role_load}, {"short", role_short}, {"endless", role_endless}, {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -427,6 +427,7 @@ int kt_gauges_try(kvc_session *session, struct kt_gauges *gauges)
 		.n_sequences = s->n_sequences,
 		.n_snapshots = s->n_snapshots,
 		.n_arenas = s->n_arenas,
+		.n_core_restarts = s->n_core_restarts,
 		.core_pid = (pid_t)s->core_pid,
 	};
 	rpc_reply_free(reply);

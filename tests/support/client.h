@@ -87,7 +87,7 @@ size_t kt_sessions(kvc_session *session, uint64_t *ids, size_t max);
 struct kt_gauges {
 	uint64_t total, live, reserved, cached, quarantined, free;
 	uint64_t used, control, copied;
-	uint32_t n_sessions, n_sequences, n_snapshots, n_arenas;
+	uint32_t n_sessions, n_sequences, n_snapshots, n_arenas, n_core_restarts;
 	pid_t core_pid;
 };
 
