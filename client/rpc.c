@@ -9,6 +9,7 @@
  *   attached again               the same bytes go out again. The core answers with the result
  *                                that it kept, or ERESTARTED: it has not run the request and
  *                                never will, so the command is issued anew with the new boot id
+ *   silence for some seconds     the same bytes on a new socket: nanomsg may have lost its way
  *   no answer until the deadline KVC_ETIMEOUT; the id is given up and never run later
  *
  * Ids. All replies up to `acked` have arrived, or were given up. An id is never more than
@@ -27,6 +28,9 @@
 
 /* A dead daemon is noticed within one slice. */
 #define SLICE_MS 20
+/* A socket that brought no reply for so long (nanomsg has sent again several times) is not trusted
+ * any more: the request goes out on a new one. */
+#define SILENT_MS 3000u
 /* The core gives up a little earlier than the caller, so that its reason arrives. */
 #define MARGIN_MS_MAX 250u
 
@@ -37,6 +41,7 @@ struct call {
 	uint64_t id;
 	uint8_t boot[LINK_BOOT_BYTES];
 	uint64_t n_attached; /* attachments when it was last sent */
+	int64_t silent_ns;   /* until then its socket is believed in */
 	uint32_t deadline_ms;
 	int64_t deadline_ns;
 };
@@ -197,6 +202,18 @@ static Kv__Wire__Reply *read_reply(const struct call *call, const uint8_t *body,
 
 enum waited { WAIT_ON, GOT_REPLY, SEND_AGAIN, FAILED };
 
+static enum waited change_socket(struct call *call)
+{
+	struct wire fresh;
+
+	call->silent_ns = clock_deadline_ns(SILENT_MS);
+	if (wire_open(&fresh, call->link->address, call->link->resend_ms, kvc_err()))
+		return FAILED;
+	wire_close(&call->wire);
+	call->wire = fresh;
+	return SEND_AGAIN;
+}
+
 /* After a slice without a reply: has the core died, has someone attached again? */
 static enum waited look_around(struct call *call)
 {
@@ -247,6 +264,8 @@ static enum waited wait_for_reply(struct call *call, Kv__Wire__Reply **reply)
 				 call->deadline_ms);
 			return FAILED;
 		}
+		if (clock_left_ms(call->silent_ns) == 0)
+			return change_socket(call);
 	}
 }
 
@@ -318,6 +337,7 @@ int session_call(struct kvc_session *session, Kv__Wire__Request *request, Kv__Wi
 	if (call.deadline_ms > KV_DEADLINE_MS_MAX)
 		call.deadline_ms = KV_DEADLINE_MS_MAX;
 	call.deadline_ns = clock_deadline_ns(call.deadline_ms);
+	call.silent_ns = clock_deadline_ns(SILENT_MS);
 	if (begin(&call))
 		return -1;
 	answer = run(&call);
