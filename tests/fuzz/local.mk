@@ -123,3 +123,21 @@ tests_fuzz_fuzz_reply_SOURCES = tests/fuzz/fuzz-reply.c
 tests_fuzz_fuzz_reply_LDADD = libkvclient.la libkvdaemon.la
 tests_fuzz_fuzz_reply_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/reply
+fuzz_seed_tests += tests/fuzz/seeds-attach-reply
+tests_fuzz_seeds_attach_reply_SOURCES = tests/fuzz/fuzz-attach-reply.c $(fuzz_seeds_main)
+tests_fuzz_seeds_attach_reply_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+fuzz_targets += tests/fuzz/fuzz-attach-reply
+tests_fuzz_fuzz_attach_reply_SOURCES = tests/fuzz/fuzz-attach-reply.c
+tests_fuzz_fuzz_attach_reply_LDADD = libkvclient.la libkvdaemon.la
+tests_fuzz_fuzz_attach_reply_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/attach-reply
+
+# the example's other files
+fuzz_seed_tests += tests/fuzz/seeds-prompt
+tests_fuzz_seeds_prompt_SOURCES = tests/fuzz/fuzz-prompt.c $(fuzz_seeds_main)
+tests_fuzz_seeds_prompt_LDADD = libkvtest.la libkvexample.la
+fuzz_targets += tests/fuzz/fuzz-prompt
+tests_fuzz_fuzz_prompt_SOURCES = tests/fuzz/fuzz-prompt.c
+tests_fuzz_fuzz_prompt_LDADD = libkvexample.la
+tests_fuzz_fuzz_prompt_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/prompt
