@@ -217,7 +217,8 @@ static bool state_fits(const struct cat_state *r, uint32_t n, const struct layou
 	if (!entry || r->n_groups != entry->layout->n_groups || r->n_marks > KV_MARKS_MAX)
 		return false;
 	for (uint32_t g = 0; g < r->n_groups; g++) {
-		if (r->n_slots[g] > KV_TOKENS_MAX || r->n_slots[g] != r->length_tokens || r->n_runs[g] > r->n_blocks[g] ||
+		if (r->n_slots[g] > KV_TOKENS_MAX || r->n_slots[g] != r->length_tokens ||
+		    r->n_runs[g] > r->n_blocks[g] ||
 		    r->n_blocks[g] != kv_layout_blocks(entry->layout, r->n_slots[g]))
 			return false;
 		bytes += r->n_runs[g] * sizeof(struct cat_run);
@@ -345,8 +346,8 @@ static int load_object(struct loader *loader, const void *p, uint32_t n, struct 
 		return 0;
 	if (!entry || r->n_name > KV_NAME_BYTES_MAX || n != sizeof(*r) + r->n_name ||
 	    (r->kind != OBJECT_SEQUENCE && r->kind != OBJECT_SNAPSHOT) ||
-	    (object && (object->kind != r->kind || object->layout != entry ||
-			object->uid != r->uid)) ||
+	    (object &&
+	     (object->kind != r->kind || object->layout != entry || object->uid != r->uid)) ||
 	    (state && state->layout != entry))
 		return records_bad(err, "a sequence or snapshot");
 	memcpy(name, r + 1, r->n_name);

@@ -25,7 +25,7 @@
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/world.h"
 
-#define EDITS_MAX  32
+#define EDITS_MAX 32
 #define ROOM_BYTES (1u << 18) /* that a catalogue takes at first */
 
 static void must(int condition)
@@ -75,8 +75,7 @@ static struct cat_record *record_at(char *base, unsigned i)
 		if (off + sizeof(*record) > end)
 			off = CAT_HEAD_BYTES;
 		record = (void *)(base + off);
-		if (off + sizeof(*record) > end ||
-		    off + sizeof(*record) + record->n_bytes > end)
+		if (off + sizeof(*record) > end || off + sizeof(*record) + record->n_bytes > end)
 			return NULL;
 		off += sizeof(*record) + padded(record->n_bytes);
 	} while (i-- > 0);
@@ -168,7 +167,7 @@ static void use(struct world *w)
 	Kv__Wire__List list = KV__WIRE__LIST__INIT;
 	Kv__Wire__Verify verify = KV__WIRE__VERIFY__INIT;
 	Kv__Wire__Fork fork_ = KV__WIRE__FORK__INIT;
-	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = { &one };
+	Kv__Wire__ForkOne one = KV__WIRE__FORK_ONE__INIT, *ones[1] = {&one};
 	Kv__Wire__Takeover takeover = KV__WIRE__TAKEOVER__INIT;
 	Kv__Wire__Remove remove_ = KV__WIRE__REMOVE__INIT;
 

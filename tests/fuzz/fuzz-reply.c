@@ -25,11 +25,11 @@
 #include "proto/layout_wire.h"
 #include "tests/fuzz/target.h"
 
-#define SESSION      7u
+#define SESSION 7u
 #define ARENA_BLOCKS 64u
-#define STEPS_MAX    16
-#define DEADLINE_MS  50
-#define CALL_ATTACH  0xf0
+#define STEPS_MAX 16
+#define DEADLINE_MS 50
+#define CALL_ATTACH 0xf0
 
 static struct {
 	bool is_good;
@@ -63,7 +63,7 @@ static void good_place(Kv__Wire__Place *out)
 	static struct seg_place place;
 	struct errbuf err;
 
-	place = (struct seg_place){ .layout_id = 1, .seq_id = 9, .max_tokens = 256 };
+	place = (struct seg_place){.layout_id = 1, .seq_id = 9, .max_tokens = 256};
 	must(segment_table_alloc(&mad.segment, &place, mad.layout, &err) == 0);
 	segment_place_init(&mad.segment, &place, mad.layout, NULL, KV_HEAD_LIVE, 0);
 	kv__wire__place__init(out);
@@ -77,14 +77,14 @@ static void answer_well(const Kv__Wire__Request *request)
 	Kv__Wire__LayoutResult layout = KV__WIRE__LAYOUT_RESULT__INIT;
 	Kv__Wire__WriterResult writer = KV__WIRE__WRITER_RESULT__INIT;
 	Kv__Wire__PlacesResult places = KV__WIRE__PLACES_RESULT__INIT;
-	Kv__Wire__Place place, *list[1] = { &place };
+	Kv__Wire__Place place, *list[1] = {&place};
 
 	switch (request->command_case) {
 	case KV__WIRE__REQUEST__COMMAND_LAYOUT_REGISTER:
 		mad.layout = kv_layout_from_wire(request->layout_register->layout, NULL);
 		must(mad.layout != NULL);
 		layout.layout_id = 1;
-		layout.hash = (ProtobufCBinaryData){ KV_HASH_BYTES, mad.layout->hash };
+		layout.hash = (ProtobufCBinaryData){KV_HASH_BYTES, mad.layout->hash};
 		reply.result_case = KV__WIRE__REPLY__RESULT_LAYOUT;
 		reply.layout = &layout;
 		break;
@@ -172,7 +172,7 @@ int attach_open(struct attach *attach, const char *path, int64_t deadline_ns, st
 	(void)path;
 	(void)deadline_ns;
 	(void)err;
-	*attach = (struct attach){ .fd = 0 };
+	*attach = (struct attach){.fd = 0};
 	return 0;
 }
 
@@ -198,12 +198,12 @@ static void welcome(struct attach_answer *answer)
 {
 	Kv__Wire__AttachReply reply = KV__WIRE__ATTACH_REPLY__INIT;
 	Kv__Wire__Welcome words = KV__WIRE__WELCOME__INIT;
-	uint8_t token[16] = { 1 };
+	uint8_t token[16] = {1};
 
 	words.session = SESSION;
-	words.token = (ProtobufCBinaryData){ sizeof(token), token };
+	words.token = (ProtobufCBinaryData){sizeof(token), token};
 	words.segment_bytes = KV_SHM_BYTES;
-	reply.boot = (ProtobufCBinaryData){ sizeof(token), token };
+	reply.boot = (ProtobufCBinaryData){sizeof(token), token};
 	reply.what_case = KV__WIRE__ATTACH_REPLY__WHAT_WELCOME;
 	reply.welcome = &words;
 	answer->reply = unpack_again(&reply);
@@ -216,7 +216,7 @@ static void give_arena(uint32_t arena, struct attach_answer *answer)
 	Kv__Wire__AttachReply reply = KV__WIRE__ATTACH_REPLY__INIT;
 	Kv__Wire__ArenaInfo info = KV__WIRE__ARENA_INFO__INIT;
 	uint64_t region_off[2 * KV_LAYERS_MAX];
-	uint8_t boot[16] = { 1 };
+	uint8_t boot[16] = {1};
 
 	info.arena = arena;
 	info.arena_id = arena;
@@ -225,7 +225,7 @@ static void give_arena(uint32_t arena, struct attach_answer *answer)
 	info.n_blocks = ARENA_BLOCKS;
 	info.n_bytes = kv_layout_arena(mad.layout, info.group, ARENA_BLOCKS, region_off);
 	info.writable = true;
-	reply.boot = (ProtobufCBinaryData){ sizeof(boot), boot };
+	reply.boot = (ProtobufCBinaryData){sizeof(boot), boot};
 	reply.what_case = KV__WIRE__ATTACH_REPLY__WHAT_ARENA;
 	reply.arena = &info;
 	segment_set_arena(&mad.segment, arena, arena);
@@ -241,7 +241,7 @@ int attach_exchange(struct attach *attach, Kv__Wire__AttachRequest *request, int
 	(void)attach;
 	(void)pass_fd;
 	(void)deadline_ns;
-	*answer = (struct attach_answer){ .fd = -1 };
+	*answer = (struct attach_answer){.fd = -1};
 	if (mad.attach) {
 		answer->reply = kv__wire__attach_reply__unpack(NULL, mad.n_attach, mad.attach);
 		mad.attach = NULL;
@@ -263,7 +263,7 @@ void attach_answer_free(struct attach_answer *answer)
 		kv__wire__attach_reply__free_unpacked(answer->reply, NULL);
 	if (answer->fd >= 0)
 		close(answer->fd);
-	*answer = (struct attach_answer){ .fd = -1 };
+	*answer = (struct attach_answer){.fd = -1};
 }
 
 /* ---- calls -------------------------------------------------------------------------------- */
@@ -277,13 +277,13 @@ struct client {
 
 static kvc_layout *register_layout(kvc_session *session)
 {
-	struct kvc_layer layers[2] = { { 1, 8, 8, 0 }, { 1, 8, 8, 64 } };
-	struct kvc_layout_options options = { .size = sizeof(options),
-					      .fingerprint = { 1 },
-					      .n_layers = 2,
-					      .layers = layers,
-					      .dtype = KVC_F32,
-					      .block_tokens = 4 };
+	struct kvc_layer layers[2] = {{1, 8, 8, 0}, {1, 8, 8, 64}};
+	struct kvc_layout_options options = {.size = sizeof(options),
+					     .fingerprint = {1},
+					     .n_layers = 2,
+					     .layers = layers,
+					     .dtype = KVC_F32,
+					     .block_tokens = 4};
 
 	return kvc_layout_register(session, &options);
 }
@@ -291,7 +291,7 @@ static kvc_layout *register_layout(kvc_session *session)
 /* Appends within what a mad daemon gave. */
 static int reserve_and_append(struct client *c)
 {
-	float row[8] = { 1 };
+	float row[8] = {1};
 	int rc = kvc_reserve(c->seq, 3);
 
 	if (rc == 0 && kvc_append_begin(c->seq, 1) == 0) {
@@ -311,22 +311,18 @@ static int drop(kvc_seq *seq)
 
 static int call(struct client *c, uint8_t which)
 {
-	struct kvc_seq_options named = { .size = sizeof(named), .name = "n", .max_tokens = 256 };
-	struct kvc_snapshot_options snapshot = { .size = sizeof(snapshot), .name = "s" };
+	struct kvc_seq_options named = {.size = sizeof(named), .name = "n", .max_tokens = 256};
+	struct kvc_snapshot_options snapshot = {.size = sizeof(snapshot), .name = "s"};
 	struct kvc_verify_result verified;
-	uint8_t hash[32] = { 1 };
+	uint8_t hash[32] = {1};
 	kvc_layout *layout;
 	kvc_batch *batch;
 	uint64_t id;
 
 	switch (which) {
 	case 0: return kvc_ping(c->session);
-	case 1:
-		layout = register_layout(c->session);
-		break;
-	case 2:
-		layout = kvc_layout_find(c->session, hash);
-		break;
+	case 1: layout = register_layout(c->session); break;
+	case 2: layout = kvc_layout_find(c->session, hash); break;
 	case 3: return kvc_writer_new(c->session) ? 0 : -1;
 	case 4: return drop(kvc_seq_new(c->writer, c->layout, &named));
 	case 5: return reserve_and_append(c);
@@ -352,7 +348,7 @@ static int call(struct client *c, uint8_t which)
 
 static void begin(struct client *c)
 {
-	struct kvc_seq_options options = { .size = sizeof(options), .max_tokens = 256 };
+	struct kvc_seq_options options = {.size = sizeof(options), .max_tokens = 256};
 
 	mad.is_good = true;
 	mad.layout = NULL;
