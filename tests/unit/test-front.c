@@ -66,7 +66,8 @@ static int raw_connect(const char *path)
 
 static void raw_send(int fd, const void *bytes, size_t n_bytes)
 {
-	if (send(fd, bytes, n_bytes, MSG_NOSIGNAL) != (ssize_t)n_bytes)
+	/* A peer that hangs up in the middle makes a short count first. */
+	if (send(fd, bytes, n_bytes, MSG_NOSIGNAL) < 0)
 		assert_true(errno == EPIPE || errno == ECONNRESET);
 }
 
