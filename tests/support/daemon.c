@@ -28,6 +28,7 @@
 #define SUCCESSOR_MS 5000
 #define STOP_MS 10000
 #define READY_FD 3
+#define PROGRAM_FD_MIN 100
 
 struct kt_daemon {
 	pid_t pid; /* 0: was waited for */
@@ -50,8 +51,26 @@ static const char *program(void)
 	return path;
 }
 
-/* In the child: the pipe as READY_FD, no other descriptor of the test's but the standard ones. */
-static void run_program(const char *dir, const char *const *arguments, int ready_fd, pid_t parent)
+/* Above the descriptors that the child moves things to. */
+static int open_program(void)
+{
+	const int fd = open(program(), O_PATH | O_CLOEXEC);
+	const int high_fd = fcntl(fd, F_DUPFD_CLOEXEC, PROGRAM_FD_MIN);
+
+	if (high_fd < 0) {
+		fprintf(stderr, "cannot open %s: %s\n", program(), strerror(errno));
+		abort();
+	}
+	close(fd);
+	return high_fd;
+}
+
+/*
+ * In the child: the pipe as READY_FD, no other descriptor of the test's but the standard ones. As
+ * another user the program may lie beyond a folder that is closed to us: then by its descriptor.
+ */
+static void run_program(const char *dir, const char *const *arguments, int ready_fd, int program_fd,
+			pid_t parent)
 {
 	const char *argv[ARGUMENTS_MAX + 8] = {program(), "--runtime-dir", dir, "--pool-bytes",
 					       "64M",     "--ready-fd",    "3", NULL};
@@ -66,8 +85,11 @@ static void run_program(const char *dir, const char *const *arguments, int ready
 		fcntl(ready_fd, F_SETFD, 0);
 	else
 		dup2(ready_fd, READY_FD);
-	close_range(READY_FD + 1, ~0U, 0);
+	close_range(READY_FD + 1, (unsigned int)program_fd - 1, 0);
+	close_range((unsigned int)program_fd + 1, ~0U, 0);
 	execv(argv[0], (char *const *)argv);
+	if (errno == EACCES)
+		fexecve(program_fd, (char *const *)argv, environ);
 	fprintf(stderr, "cannot run %s: %s\n", argv[0], strerror(errno));
 	_exit(127);
 }
@@ -82,10 +104,11 @@ struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *a
 {
 	struct kt_daemon *daemon = calloc(1, sizeof(*daemon));
 	const pid_t parent = getpid();
-	int pipe_fds[2];
+	int pipe_fds[2], program_fd;
 
 	if (!daemon || pipe2(pipe_fds, O_CLOEXEC) < 0)
 		abort();
+	program_fd = open_program();
 	daemon->own_dir = dir ? NULL : kt_tmpdir_new();
 	daemon->dir = strdup(dir ? dir : daemon->own_dir);
 	daemon->ready_fd = pipe_fds[0];
@@ -95,8 +118,9 @@ struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *a
 	if (daemon->pid == 0 && prepare)
 		prepare(arg);
 	if (daemon->pid == 0)
-		run_program(daemon->dir, arguments, pipe_fds[1], parent);
+		run_program(daemon->dir, arguments, pipe_fds[1], program_fd, parent);
 	close(pipe_fds[1]);
+	close(program_fd);
 	return daemon;
 }
 
