@@ -200,19 +200,7 @@ static Kv__Wire__Reply *read_reply(const struct call *call, const uint8_t *body,
 	return NULL;
 }
 
-enum waited { WAIT_ON, GOT_REPLY, SEND_AGAIN, FAILED };
-
-static enum waited change_socket(struct call *call)
-{
-	struct wire fresh;
-
-	call->silent_ns = clock_deadline_ns(SILENT_MS);
-	if (wire_open(&fresh, call->link->address, call->link->resend_ms, kvc_err()))
-		return FAILED;
-	wire_close(&call->wire);
-	call->wire = fresh;
-	return SEND_AGAIN;
-}
+enum waited { WAIT_ON, GOT_REPLY, SEND_AGAIN, SEND_ANEW, FAILED };
 
 /* After a slice without a reply: has the core died, has someone attached again? */
 static enum waited look_around(struct call *call)
@@ -255,8 +243,9 @@ static enum waited wait_for_reply(struct call *call, Kv__Wire__Reply **reply)
 			return waited;
 		around = look_around(call);
 		if (around != WAIT_ON) {
-			/* attaching took its time: the reply may be here now */
-			waited = take_reply(call, 0, reply);
+			/* attaching took its time: the reply may be here now, or soon, and
+			 * nanomsg 1.1.5 forgets its memory when we send before taking it */
+			waited = take_reply(call, SLICE_MS, reply);
 			return waited == WAIT_ON ? around : waited;
 		}
 		if (clock_left_ms(call->deadline_ns) == 0) {
@@ -265,7 +254,7 @@ static enum waited wait_for_reply(struct call *call, Kv__Wire__Reply **reply)
 			return FAILED;
 		}
 		if (clock_left_ms(call->silent_ns) == 0)
-			return change_socket(call);
+			return SEND_ANEW;
 	}
 }
 
@@ -306,6 +295,14 @@ static bool is_not_run(const Kv__Wire__Reply *reply)
 	return reply->status == KV_ERESTARTED || reply->status == KV_ESESSION;
 }
 
+/* For a socket that may have lost its way. 0 or -1. */
+static int change_socket(struct call *call)
+{
+	call->silent_ns = clock_deadline_ns(SILENT_MS);
+	wire_close(&call->wire);
+	return wire_open(&call->wire, call->link->address, call->link->resend_ms, kvc_err());
+}
+
 static Kv__Wire__Reply *run(struct call *call)
 {
 	Kv__Wire__Reply *reply;
@@ -315,10 +312,10 @@ static Kv__Wire__Reply *run(struct call *call)
 		if (wire_send(&call->wire, call->request, kvc_err()))
 			return NULL;
 		waited = wait_for_reply(call, &reply);
-		if (waited == SEND_AGAIN)
-			continue;
-		if (waited == FAILED)
+		if (waited == FAILED || (waited == SEND_ANEW && change_socket(call)))
 			return NULL;
+		if (waited != GOT_REPLY)
+			continue;
 		if (!is_not_run(reply) || !renew(call))
 			return reply;
 		rpc_reply_free(reply);

@@ -22,7 +22,10 @@
 #include "client/rpc.h"
 #include "proto/commit.h"
 
-#define RESEND_MS 1000u
+/* nanomsg sends again when the front comes back, and we do when the core has died or all is silent
+ * for too long: its own timer is the last resort. It is long, because nanomsg 1.1.5 forgets the
+ * memory of all replies to one request but the last. */
+#define RESEND_MS 10000u
 
 /* ---- whose session it is -------------------------------------------------------------------- */
 

@@ -159,9 +159,13 @@ static void not_her_session(const char *dir, const struct told *alice)
 static void not_in_her_name(const char *dir, const struct told *alice)
 {
 	struct kt_client client = kt_client_open(dir);
+	const uint64_t own = client.session->link->session_id;
 
 	client.session->link->session_id = alice->session;
 	kt_fails(kvc_ping(client.session), KVC_ESESSION);
+	client.session->link->session_id = own;
+	kt_ok(kvc_ping(client.session));
+	kvc_close(client.session);
 }
 
 static void denied(pid_t pid, const char *what)

@@ -194,14 +194,13 @@ struct loads {
 	unsigned int n_rounds[N_LOADS]; /* since the last kill */
 };
 
-static void loads_start(struct loads *loads)
+static void loads_start(struct loads *loads, const char *dir)
 {
 	char arg[8];
 
 	for (int i = 0; i < N_LOADS; i++) {
 		snprintf(arg, sizeof(arg), "%d", i);
-		kt_kid_start(&loads->kids[i], i == N_LOADS - 1 ? "short" : "load",
-			     kt_daemon_dir(daemon_), arg);
+		kt_kid_start(&loads->kids[i], i == N_LOADS - 1 ? "short" : "load", dir, arg);
 		fcntl(loads->kids[i].out, F_SETFL, O_NONBLOCK);
 	}
 }
@@ -243,7 +242,7 @@ static void kill_under_load(int (*kill_one)(const struct kt_daemon *), int n_kil
 	const struct kt_gauges before = kt_gauges(client.session);
 	struct loads loads;
 
-	loads_start(&loads);
+	loads_start(&loads, kt_daemon_dir(daemon_));
 	loads_go_on(&loads);
 	for (int i = 0; i < n_kills; i++) {
 		assert_int_equal(kill_one(daemon_), 0);
@@ -300,20 +299,20 @@ static void set_core_fault(void *arg)
 	setenv("KVC_CORE_FAULT_MAX", arg, 1);
 }
 
-#define N_CORES 60
+#define N_CORES 40
 
 /* Each core dies by itself at one of the first points that it passes: between what it logs, does
  * in memory that it shares, gives the keeper and answers. */
 static void core_dies_at_points(const char *most)
 {
-	struct kt_daemon *usual = daemon_;
+	struct kt_daemon *daemon;
 	struct kt_client client;
 	struct loads loads;
 
-	daemon_ = kt_daemon_spawn_prepared(NULL, NULL, set_core_fault, (void *)(uintptr_t)most);
-	assert_true(kt_daemon_wait_ready(daemon_));
-	client = kt_client_open_ms(kt_daemon_dir(daemon_), 20000);
-	loads_start(&loads);
+	daemon = kt_daemon_spawn_prepared(NULL, NULL, set_core_fault, (void *)(uintptr_t)most);
+	assert_true(kt_daemon_wait_ready(daemon));
+	client = kt_client_open_ms(kt_daemon_dir(daemon), 20000);
+	loads_start(&loads, kt_daemon_dir(daemon));
 	do
 		loads_go_on(&loads);
 	while (kt_gauges(client.session).n_core_restarts < N_CORES);
@@ -321,15 +320,14 @@ static void core_dies_at_points(const char *most)
 	assert_int_equal(kt_gauges(client.session).n_sequences, 0);
 	assert_int_equal(kt_gauges(client.session).n_snapshots, 0);
 	kvc_close(client.session);
-	assert_int_equal(kt_daemon_stop(daemon_), 0);
-	daemon_ = usual;
+	assert_int_equal(kt_daemon_stop(daemon), 0);
 }
 
 static void test_core_dies_at_points(void **state)
 {
 	(void)state;
-	core_dies_at_points("25");
-	core_dies_at_points("200");
+	core_dies_at_points("60");
+	core_dies_at_points("400");
 }
 #else
 static void test_core_dies_at_points(void **state)
