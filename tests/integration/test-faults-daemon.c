@@ -345,11 +345,18 @@ static void test_front_killed(void **state)
 
 /* ---- stopped (KV-55) --------------------------------------------------------------------------- */
 
+/* Process 0 would be this test and all around it. */
+static void signal_one(pid_t pid, int number)
+{
+	assert_true(pid > 0);
+	assert_int_equal(kill(pid, number), 0);
+}
+
 static void signal_daemon(int number)
 {
-	kill(kt_daemon_keeper(daemon_), number);
-	kill(kt_daemon_core(daemon_), number);
-	kill(kt_daemon_front(daemon_), number);
+	signal_one(kt_daemon_keeper(daemon_), number);
+	signal_one(kt_daemon_core(daemon_), number);
+	signal_one(kt_daemon_front(daemon_), number);
 }
 
 #define STOPPED_MS 300
@@ -431,7 +438,7 @@ static void test_slow_start(void **state)
 	(void)state;
 	assert_int_equal(kt_daemon_kill_core(daemon_), 0);
 	stopped_pid = kt_daemon_core(daemon_);
-	kill(stopped_pid, SIGSTOP);
+	signal_one(stopped_pid, SIGSTOP);
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &later, NULL);
 	kt_ok(kvc_ping(client.session));

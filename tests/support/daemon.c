@@ -206,16 +206,6 @@ static pid_t find_child(pid_t parent, const char *name_end)
 	return found;
 }
 
-pid_t kt_daemon_core(const struct kt_daemon *daemon)
-{
-	return find_child(daemon->pid, "core");
-}
-
-pid_t kt_daemon_front(const struct kt_daemon *daemon)
-{
-	return find_child(daemon->pid, "front");
-}
-
 struct succession {
 	const struct kt_daemon *daemon;
 	const char *name_end;
@@ -228,6 +218,26 @@ static bool has_successor(void *arg)
 	const pid_t pid = find_child(s->daemon->pid, s->name_end);
 
 	return pid != 0 && pid != s->old;
+}
+
+/* One that has just died is being replaced. */
+static pid_t child_now(const struct kt_daemon *daemon, const char *name_end)
+{
+	struct succession s = {daemon, name_end, 0};
+
+	if (daemon->pid)
+		kt_wait_until(has_successor, &s, SUCCESSOR_MS);
+	return find_child(daemon->pid, name_end);
+}
+
+pid_t kt_daemon_core(const struct kt_daemon *daemon)
+{
+	return child_now(daemon, "core");
+}
+
+pid_t kt_daemon_front(const struct kt_daemon *daemon)
+{
+	return child_now(daemon, "front");
 }
 
 static int kill_child(const struct kt_daemon *daemon, const char *name_end)
