@@ -7,30 +7,6 @@
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
 
-uint32_t kv_dtype_bytes(uint32_t dtype)
-{
-	switch (dtype) {
-	case KV_DTYPE_F32: return 4;
-	case KV_DTYPE_F16:
-	case KV_DTYPE_BF16: return 2;
-	}
-	return 0;
-}
-
-const char *kv_dtype_name(uint32_t dtype)
-{
-	static const char *const names[] = {"none", "f32", "f16", "bf16"};
-
-	return dtype < sizeof(names) / sizeof(names[0]) ? names[dtype] : "?";
-}
-
-const char *kv_format_name(uint32_t format)
-{
-	static const char *const names[] = {"none", "raw", "int8", "u8", "u4", "q4", "fp8"};
-
-	return format < sizeof(names) / sizeof(names[0]) ? names[format] : "?";
-}
-
 static int check_range(const char *field, uint32_t value, uint32_t least, uint32_t most,
 		       struct errbuf *err)
 {
@@ -42,7 +18,7 @@ static int check_range(const char *field, uint32_t value, uint32_t least, uint32
 
 static int check_format(const char *field, uint32_t format, struct errbuf *err)
 {
-	if (check_range(field, format, KV_FORMAT_RAW, KV_FORMAT_FP8, err))
+	if (check_range(field, format, KV_FORMAT_RAW, KV_FORMAT_MAX, err))
 		return -1;
 	if (format == KV_FORMAT_RAW)
 		return 0;

@@ -20,21 +20,13 @@
 #include <stdint.h>
 
 #include "proto/errbuf.h"
+#include "proto/format.h"
 #include "proto/limits.h"
 
 #define KV_HASH_BYTES 32
 #define KV_FINGERPRINT_BYTES 32
 
 /* Numbers are on the wire and in the hash: never changed. */
-enum kv_dtype { KV_DTYPE_F32 = 1, KV_DTYPE_F16 = 2, KV_DTYPE_BF16 = 3 };
-enum kv_format {
-	KV_FORMAT_RAW = 1, /* the compute dtype */
-	KV_FORMAT_INT8 = 2,
-	KV_FORMAT_U8 = 3,
-	KV_FORMAT_U4 = 4,
-	KV_FORMAT_Q4 = 5,
-	KV_FORMAT_FP8 = 6
-};
 enum kv_plane_scope { KV_PLANE_SLOT = 1, KV_PLANE_SEQUENCE = 2 };
 
 struct kv_layer {
@@ -98,11 +90,6 @@ struct kv_layout {
 	uint32_t *layer_region; /* [n_layers] region of its K; its V is the next, if v_width > 0 */
 	uint64_t max_slots;     /* smallest bound of all groups; UINT64_MAX if none */
 };
-
-/* Bytes of one element of a raw plane; 0 for an unknown dtype. */
-uint32_t kv_dtype_bytes(uint32_t dtype);
-const char *kv_dtype_name(uint32_t dtype);   /* "bf16"; "?" if unknown */
-const char *kv_format_name(uint32_t format); /* "raw" */
 
 /*
  * Checks fields for sense and limits, and for what this version stores: other formats than raw

@@ -21,6 +21,7 @@ libkvproto_la_SOURCES = \
 	proto/digest.c proto/digest.h \
 	proto/errbuf.c proto/errbuf.h \
 	proto/fault.c proto/fault.h \
+	proto/format.c proto/format.h \
 	proto/layout.c proto/layout.h \
 	proto/layout_hash.c \
 	proto/layout_wire.c proto/layout_wire.h \
