@@ -2,7 +2,7 @@
 # and kvcachectl.
 noinst_LTLIBRARIES += libkvclient.la
 
-libkvclient_la_LIBADD = libkvproto.la $(NANOMSG_LIBS)
+libkvclient_la_LIBADD = libkvcompute.la libkvproto.la $(NANOMSG_LIBS)
 libkvclient_la_SOURCES = client/kvcache.h
 
 # data plane

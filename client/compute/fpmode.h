@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The floating-point settings of a thread, put to IEEE's own for the time of a call: round to
+ * nearest, denormals kept, nothing trapped. Some programs flush denormals (all that are linked
+ * with -ffast-math do), and the bytes that are stored must not depend on it.
+ */
+#ifndef KV_CLIENT_COMPUTE_FPMODE_H
+#define KV_CLIENT_COMPUTE_FPMODE_H
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+
+typedef unsigned kv_fpmode;
+#define KV_FPMODE_IEEE 0x1f80u /* all exceptions masked */
+
+static inline kv_fpmode kv_fpmode_enter(void)
+{
+	kv_fpmode mode = _mm_getcsr();
+
+	if (mode != KV_FPMODE_IEEE)
+		_mm_setcsr(KV_FPMODE_IEEE);
+	return mode;
+}
+
+/* Flags that the call raised are not the caller's business. */
+static inline void kv_fpmode_leave(kv_fpmode mode)
+{
+	if (mode != KV_FPMODE_IEEE)
+		_mm_setcsr(mode);
+}
+
+#else
+#include <fenv.h>
+
+typedef fenv_t kv_fpmode;
+
+/* Rounding and traps; whether denormals are flushed is not C's to say. */
+static inline kv_fpmode kv_fpmode_enter(void)
+{
+	fenv_t mode;
+
+	feholdexcept(&mode);
+	fesetround(FE_TONEAREST);
+	return mode;
+}
+
+static inline void kv_fpmode_leave(kv_fpmode mode)
+{
+	fesetenv(&mode);
+}
+#endif
+
+#endif
