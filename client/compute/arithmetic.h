@@ -95,7 +95,7 @@ static inline float kv_affine_code(float x, const struct kv_affine *p, float top
 	return u < top ? u : top;
 }
 
-/* code - zero without overflow for every code that a vector up to `greatest` has? */
+/* Does code - zero fit for every code up to that of `greatest`? (256 - 2^-16 and 256 in u8: no.) */
 static inline bool kv_affine_fits(const struct kv_affine *p, float greatest, float top)
 {
 	int64_t code = (int64_t)kv_affine_code(greatest, p, top);
@@ -105,10 +105,11 @@ static inline bool kv_affine_fits(const struct kv_affine *p, float greatest, flo
 
 /*
  * Where the zero point does not fit 32 bits, the elements are one value or two adjacent f32
- * values: the zero point is about 255 * m / n, the values m steps of an f32 from 0 (m <= 2^24)
- * and n of them apart, so that n is 1; or the scale is at its floor, which from 256 on is less
- * than a 128th of a step. With that step as scale all is exact. The step is that of the value
- * nearer to 0, for the other may be the power of two where steps double.
+ * values. Either the scale is range / 255: with values m steps of an f32 from 0 (m <= 2^24) and n
+ * of them apart the zero point is about 255 * m / n, so that n is 1. Or it is at its floor: then
+ * the values are 256 and more and less than 255 * 2^-23 apart, and a step there is half of that
+ * and more. With the step as scale all is exact. The step is that of the value nearer to 0, for
+ * the other may be the power of two where steps double.
  */
 static inline struct kv_affine kv_affine_by_steps(float least, float greatest)
 {

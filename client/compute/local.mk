@@ -1,6 +1,9 @@
 # libkvcompute.la: arithmetic on vectors of K and V; today the codecs of the storage formats. It
 # uses libkvproto, which whoever links it has too. Stored bytes are the same everywhere, so
 # products and sums are never fused.
+#
+# Each set of kernels is a library of its own with the flags of its instructions; one of
+# kernels_x86.c and kernels_portable.c lists those that there are.
 
 noinst_LTLIBRARIES += libkvcompute.la
 compute_cflags = $(AM_CFLAGS) -ffp-contract=off -fno-math-errno
@@ -13,6 +16,19 @@ libkvcompute_la_SOURCES = \
 	client/compute/convert.h \
 	client/compute/error.c \
 	client/compute/fpmode.h \
+	client/compute/halves.h \
 	client/compute/kernels.h \
-	client/compute/kernels_portable.c \
-	client/compute/scalar.c
+	client/compute/scalar.c \
+	client/compute/vector.h
+
+if HAVE_X86_64
+noinst_LTLIBRARIES += libkvcompute_avx2.la libkvcompute_avx512.la
+libkvcompute_avx2_la_CFLAGS = $(compute_cflags) -mavx2 -mf16c
+libkvcompute_avx2_la_SOURCES = client/compute/avx2.c
+libkvcompute_avx512_la_CFLAGS = $(compute_cflags) -mavx2 -mf16c -mavx512f
+libkvcompute_avx512_la_SOURCES = client/compute/avx512.c
+libkvcompute_la_SOURCES += client/compute/kernels_x86.c
+libkvcompute_la_LIBADD += libkvcompute_avx2.la libkvcompute_avx512.la
+else
+libkvcompute_la_SOURCES += client/compute/kernels_portable.c
+endif

@@ -118,5 +118,16 @@ tests_unit_test_client_life_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_options_SOURCES = tests/unit/test-client-options.c
 tests_unit_test_client_options_LDADD = libkvtest.la libkvclient.la
 
+unit_tests += tests/unit/test-codec
+tests_unit_test_codec_SOURCES = \
+	tests/unit/test-codec.c tests/unit/codec-rows.c tests/unit/codec-rows.h
+tests_unit_test_codec_LDADD = libkvtest.la libkvcompute.la libkvproto.la -lm
+
+# the programs that run sets of expected values
+unit_tests += tests/unit/test-vectors
+tests_unit_test_vectors_SOURCES = tests/unit/test-vectors.c
+tests_unit_test_vectors_LDADD = libkvtest.la libkvcompute.la libkvproto.la
+EXTRA_tests_unit_test_vectors_DEPENDENCIES = tests/vectors/quant$(EXEEXT)
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
