@@ -7,12 +7,12 @@
  *   2  Sessions
  *   3  Layouts
  *   4  Writers and sequences
- *   5  Reserve, append, commit
- *   6  Marks and rollback
+ *   5  Reserve, append, scatter, commit
+ *   6  Marks, rollback, journals
  *   7  Snapshots, forks, takeover
- *   8  Looking at a sequence: table, runs
+ *   8  Looking at a sequence: table, runs, reading
  *   9  Batches
- *  10  Digests and verification
+ *  10  Digests, differences, verification
  *
  * ---------------------------------------------------------------------------------------------
  * 1  CONVENTIONS
@@ -89,6 +89,8 @@ enum kvc_status {
 	KVC_EFORKED = 25,
 	KVC_EREADONLY = 26,
 	KVC_ESTALE = 27,
+	KVC_EVALUE = 28,
+	KVC_EJOURNAL = 29,
 	KVC_ENOMEM = 40,
 	KVC_EPOOL = 41,
 	KVC_EQUOTA = 42,
@@ -154,12 +156,13 @@ KVC_PUBLIC int kvc_ping(kvc_session *session);
 
 enum kvc_dtype { KVC_F32 = 1, KVC_F16 = 2, KVC_BF16 = 3 };
 enum kvc_format {
-	KVC_RAW = 1, /* stored as the compute dtype; the only one this version stores */
-	KVC_INT8 = 2,
-	KVC_U8 = 3,
-	KVC_U4 = 4,
-	KVC_Q4 = 5,
-	KVC_FP8 = 6
+	KVC_RAW = 1,       /* stored as the compute dtype */
+	KVC_INT8 = 2,      /* symmetric, one scale a vector; widths from 2 */
+	KVC_U8 = 3,        /* affine, f32 scale and int32 zero point a vector; widths from 16 */
+	KVC_U4 = 4,        /* the same with 4 bits; even widths from 16 */
+	KVC_Q4 = 5,        /* symmetric, groups of 32; widths that are multiples of 32 */
+	KVC_FP8 = 6,       /* e4m3, one power-of-two scale a vector */
+	KVC_INT8_MODEL = 7 /* as int8, with arithmetic in the compute dtype, as torchao has it */
 };
 enum kvc_plane_scope { KVC_PLANE_SLOT = 1, KVC_PLANE_SEQUENCE = 2 };
 
@@ -170,10 +173,12 @@ struct kvc_layer {
 	uint32_t bound_slots;    /* most slots (window, fixed length); 0: unbounded */
 };
 
-struct kvc_plane { /* side data; refused by this version with KVC_EUNSUPPORTED */
+struct kvc_plane { /* side data that is stored, shared, rolled back with the vectors */
 	const char *name;
-	uint32_t scope; /* enum kvc_plane_scope */
-	uint32_t bytes; /* per slot and head, or per sequence */
+	uint32_t scope; /* enum kvc_plane_scope: for what belongs to the token in a slot (position,
+			   norm, error), or for what changes as a whole (scores, counters,
+			   recurrent state) */
+	uint32_t bytes; /* per slot and head (at most 1,024), or per sequence (64 MiB) */
 };
 
 struct kvc_tag {
@@ -221,6 +226,30 @@ KVC_PUBLIC int kvc_layout_compare(const kvc_layout *a, const kvc_layout *b);
 /* Slots of a block, and bytes of one token over all layers. Any thread. */
 KVC_PUBLIC uint32_t kvc_layout_block_tokens(const kvc_layout *layout);
 KVC_PUBLIC uint64_t kvc_layout_token_bytes(const kvc_layout *layout);
+
+/* Registers, or finds, the layout that differs from this one in its formats only (0: as there).
+ * KVC_EINVAL names a width that the format cannot hold. Any thread. */
+KVC_PUBLIC kvc_layout *kvc_layout_variant(kvc_session *session, const kvc_layout *layout,
+					  uint32_t k_format, uint32_t v_format);
+
+/* Bytes of a sequence, by part. */
+struct kvc_size {
+	uint64_t k_bytes, v_bytes; /* codes, or raw elements */
+	uint64_t scale_bytes;      /* scales and zero points */
+	uint64_t plane_bytes;      /* slot planes */
+	uint64_t state_bytes;      /* one version of the sequence planes */
+	uint64_t padding_bytes;    /* slots of the last blocks that hold nothing */
+	uint64_t table_bytes;      /* block tables */
+	uint64_t total_bytes;      /* of all these */
+	uint64_t undo_row_bytes;   /* of one row of a journal, header included */
+	uint64_t replay_row_bytes;
+	uint64_t rows_per_token; /* journal rows of one token, its record included */
+};
+
+/* What a sequence of n_tokens takes, before anything is allocated or a daemon asked. Errors as
+ * kvc_layout_register. Any thread. */
+KVC_PUBLIC int kvc_layout_size(const struct kvc_layout_options *options, uint64_t n_tokens,
+			       struct kvc_size *size);
 
 /* ---------------------------------------------------------------------------------------------
  * 4  WRITERS AND SEQUENCES
@@ -270,21 +299,35 @@ KVC_PUBLIC const kvc_layout *kvc_seq_layout(const kvc_seq *seq);
 KVC_PUBLIC int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t *update);
 
 /* ---------------------------------------------------------------------------------------------
- * 5  RESERVE, APPEND, COMMIT
+ * 5  RESERVE, APPEND, SCATTER, COMMIT
  *
  *     kvc_reserve(seq, 512);                      asks the daemon for memory, ahead of need
  *     kvc_append_begin(seq, n);                   n new tokens
  *     for each layer: kvc_write(seq, layer, k, v);
  *     kvc_commit(writer, &seq, 1);                all layers and all sequences named, or none
+ *
+ * A *slot* is where the vectors of one token are in one layer; slots are counted from 0 in each
+ * layer. In a layer without bound token t is in slot t. In a layer with bound_slots b token t is in
+ * slot t % b (a ring: what was there is overwritten), unless a scatter update says otherwise. To
+ * overwrite slots, a sequence needs a journal (section 6): the ring of a sequence without one ends
+ * at the bound (KVC_EBOUND).
  */
 
 /*
  * Afterwards the next n_tokens appended tokens need no call: blocks are set aside, with one more
- * a layer group to copy into (and one journal row a token, when journals are used). Asking for
- * what is there already is free. KVC_EPOOL, KVC_EQUOTA, KVC_EBOUND, KVC_ERANGE (max_tokens);
- * nothing is kept on failure. Writer's thread.
+ * a layer group to copy into, and the journal rows of as many one-token updates. Asking for
+ * what is there already is free. KVC_EPOOL, KVC_EQUOTA, KVC_EBOUND, KVC_ERANGE (max_tokens),
+ * KVC_EJOURNAL (more rows than the journal may have); nothing is kept on failure. Writer's thread.
  */
 KVC_PUBLIC int kvc_reserve(kvc_seq *seq, uint64_t n_tokens);
+
+/*
+ * Sets aside what n_updates scatter updates of n_rows rows in all need (a row is one head of one
+ * slot of one layer): journal rows, and n_blocks blocks a layer group to copy frozen ones into (a
+ * block that a snapshot or fork holds is copied at the first write to it). Writer's thread.
+ */
+KVC_PUBLIC int kvc_reserve_scatter(kvc_seq *seq, uint64_t n_updates, uint64_t n_rows,
+				   uint32_t n_blocks);
 
 /*
  * Begins an update that appends n_tokens behind the committed length. KVC_ERESERVE (reserve and
@@ -292,10 +335,58 @@ KVC_PUBLIC int kvc_reserve(kvc_seq *seq, uint64_t n_tokens);
  */
 KVC_PUBLIC int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens);
 
+enum kvc_update_flags {
+	/* Layers that are full (bound_slots tokens are in them) get their slots from kvc_scatter and
+	 * not from the ring. Tokens of such an update cannot be rolled back one by one. */
+	KVC_UPDATE_SCATTER = 1
+};
+
+/*
+ * Begins an update in general: n_tokens new tokens (0: only slots that are there are overwritten)
+ * and flags. kvc_append_begin(seq, n) is kvc_update_begin(seq, n, 0). KVC_EUNSUPPORTED without a
+ * journal if n_tokens is 0. A ring takes at most bound_slots tokens an update (KVC_EBOUND: prefill
+ * in chunks). Other errors as kvc_append_begin. Writer's thread.
+ */
+KVC_PUBLIC int kvc_update_begin(kvc_seq *seq, uint64_t n_tokens, uint32_t flags);
+
+/*
+ * Writes n vectors a head of one layer into slots of the open update that hold tokens, also such
+ * that other heads do not write: index is [n_query_groups][n], or [n] with `shared` (the same slots
+ * for all heads); k is [n][n_query_groups][k_width], v and dtype as in kvc_write; planes as in
+ * kvc_write_planes, or NULL: slot planes stay as they were. k and v both NULL: only planes are
+ * written. May be called several times in an update (a fused second part: grace periods); later
+ * ones win. KVC_EINVAL: a slot is twice in one call; KVC_ERANGE: a slot that holds nothing;
+ * KVC_ERESERVE (kvc_reserve_scatter); KVC_EUNSUPPORTED without a journal; KVC_EVALUE. Exactly the
+ * named (layer, head, slot) change, and only at the commit. Writer's thread.
+ */
+KVC_PUBLIC int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
+			   int shared, const void *k, const void *v, const void *const *planes);
+
+/*
+ * Writes slot planes of tokens [first, first + n_tokens) of the open update: planes[i] is
+ * [n_tokens][n_query_groups][bytes] of the i-th slot plane of the layout, NULL: zeros stay. Slot
+ * planes that are not written are zero. Writer's thread.
+ */
+KVC_PUBLIC int kvc_write_planes(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens,
+				const void *const *planes);
+
+/*
+ * Sets a sequence plane in the open update (n_bytes: all of it); the others keep what they are.
+ * Takes a block of the reserve (kvc_reserve has one for each token). KVC_ENOTFOUND (no sequence
+ * plane of that name), KVC_ERANGE, KVC_ERESERVE. Writer's thread.
+ */
+KVC_PUBLIC int kvc_plane_set(kvc_seq *seq, const char *name, const void *bytes, size_t n_bytes);
+
+/* The committed bytes of a sequence plane; NULL and KVC_OK if it was never set (all zero). Valid
+ * until the next commit or rollback of the sequence. Writer's thread. */
+KVC_PUBLIC const void *kvc_plane_get(kvc_seq *seq, const char *name);
+
 /*
  * Writes one layer of the open update: k is [n_tokens][n_query_groups][k_width], v the same with
  * v_width, in the layout's dtype, dense, not overlapping the cache; v is NULL where v_width is 0
- * and for opaque layouts (layer 0, k is [n_tokens][opaque_bytes]). Writer's thread.
+ * and for opaque layouts (layer 0, k is [n_tokens][opaque_bytes]). Where the layout's formats are
+ * quantised, vectors are quantised here; KVC_EVALUE names the first that the format cannot hold
+ * (NaN, infinity): abort the update. Writer's thread.
  */
 KVC_PUBLIC int kvc_write(kvc_seq *seq, uint32_t layer, const void *k, const void *v);
 
@@ -311,7 +402,8 @@ KVC_PUBLIC int kvc_write_rows(kvc_seq *seq, uint32_t layer, uint64_t first, uint
 /*
  * Where token `first` of the open update of a layer goes, to be written in place: *k and *v point
  * to that token's row, rows follow one another, and the return value is how many tokens (at most
- * n_tokens) lie there in one piece; -1 on error. Valid until the update ends. Writer's thread.
+ * n_tokens) lie there in one piece; -1 on error. Valid until the update ends. KVC_EUNSUPPORTED for
+ * quantised formats, rings past their bound and replay journals. Writer's thread.
  */
 KVC_PUBLIC int64_t kvc_write_span(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens,
 				  void **k, void **v);
@@ -329,7 +421,7 @@ KVC_PUBLIC int kvc_commit(kvc_writer *writer, kvc_seq *const *seqs, size_t n_seq
 KVC_PUBLIC int kvc_abort(kvc_seq *seq);
 
 /* ---------------------------------------------------------------------------------------------
- * 6  MARKS AND ROLLBACK
+ * 6  MARKS, ROLLBACK, JOURNALS
  *
  * Rollback is exact: afterwards every byte that can be read is what it was. It costs the same at
  * 1,000 and at 100,000 tokens.
@@ -363,6 +455,92 @@ KVC_PUBLIC int kvc_rollback_remove(kvc_seq *seq, uint64_t n_tokens);
  * speculative decoding. All or none. Writer's thread. */
 KVC_PUBLIC int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs,
 				 const uint64_t *remove_tokens, size_t n_seqs);
+
+/*
+ * Journals. Appending alone needs none to go back. A sequence that overwrites slots (rings,
+ * eviction policies) has an *undo* journal: writes go in place, old and new stored bytes are kept
+ * in rows. With a *replay* journal nothing is written to blocks at all: what comes after it was
+ * begun is in rows, in the layout's dtype, laid over the blocks when they are read, so a quantised
+ * base stays as it is until kvc_fold. A row is one head of one slot of one layer; a *step* is the
+ * rows of one token, or of one scatter update.
+ *
+ * kvc_rollback_* with a journal: exact to any step that the journal reaches, else KVC_EJOURNAL and
+ * nothing has changed. A length that no step ends at is KVC_ERANGE; the text names those around it.
+ */
+enum kvc_journal_mode { KVC_JOURNAL_NONE = 0, KVC_JOURNAL_UNDO = 1, KVC_JOURNAL_REPLAY = 2 };
+
+enum kvc_journal_full {
+	KVC_FULL_REFUSE = 0, /* the update is refused with KVC_EJOURNAL; fold, or release marks */
+	KVC_FULL_FORGET = 1  /* undo: the oldest steps and marks are forgotten to make room */
+};
+
+struct kvc_journal_options {
+	size_t size;
+	uint32_t mode;       /* enum kvc_journal_mode */
+	uint32_t when_full;  /* enum kvc_journal_full */
+	uint64_t max_rows;   /* bound on memory; 0: as many as a table can name */
+	uint32_t keep_steps; /* undo: that can be rolled back even without a mark; 0: 64. Older
+				ones are forgotten unless a mark needs them */
+};
+
+/*
+ * Begins a journal, changes its options, or ends it (mode none). The mode can be changed only while
+ * the journal has no rows and no mark: fold first (KVC_EBUSY). A fork of a sequence with a replay
+ * journal has that journal; one of a sequence with an undo journal has an empty one. Options other
+ * than the mode belong to the handle. KVC_EUNSUPPORTED for opaque layouts. Writer's thread.
+ */
+KVC_PUBLIC int kvc_journal_set(kvc_seq *seq, const struct kvc_journal_options *options);
+
+struct kvc_journal_info {
+	uint32_t mode;
+	uint64_t n_rows; /* in the journal, records included */
+	uint64_t max_rows;
+	uint64_t n_steps;      /* that can be rolled back */
+	uint64_t n_forward;    /* rolled back and not overwritten: kvc_replay can apply them */
+	uint64_t first_tokens; /* length that the journal reaches back to */
+	uint64_t base_tokens;  /* tokens that are in blocks */
+	uint64_t n_bytes;      /* of its blocks */
+};
+KVC_PUBLIC int kvc_journal_info(kvc_seq *seq, struct kvc_journal_info *info);
+
+/* Goes back n steps. KVC_EJOURNAL if the journal does not reach that far. Writer's thread. */
+KVC_PUBLIC int kvc_rollback_steps(kvc_seq *seq, uint64_t n_steps);
+
+/*
+ * Applies steps again that a rollback took back and nothing has overwritten: n_steps of them, 0:
+ * all. Returns how many; -1 on error. With an undo journal steps that appended tokens cannot be
+ * applied again (KVC_EUNSUPPORTED: their bytes are not in it). Writer's thread.
+ */
+KVC_PUBLIC int64_t kvc_replay(kvc_seq *seq, uint64_t n_steps);
+
+/*
+ * Applies the steps of another sequence's replay journal (same layout; a snapshot will do) that
+ * begin at this one's length and position, onto this one, a fork of the same base: it has, or gets,
+ * a replay journal. Returns how many steps; -1 on error (KVC_EINVAL: no step begins here, or the
+ * bases differ). Needs a reserve. Writer's thread of both.
+ */
+KVC_PUBLIC int64_t kvc_replay_from(kvc_seq *seq, kvc_seq *source);
+
+/*
+ * Turns rows of a replay journal into blocks, the oldest steps first, all but the newest keep_rows
+ * rows (0: all): a full-precision window. Blocks that a snapshot or fork holds are copied; they keep
+ * theirs. Returns how many rows were folded; -1 on error: nothing has changed (KVC_EVALUE: a vector
+ * that the format cannot hold). What was folded cannot be rolled back; marks before it are gone.
+ * Asks the daemon for blocks. Writer's thread.
+ */
+KVC_PUBLIC int64_t kvc_fold(kvc_seq *seq, uint64_t keep_rows);
+
+/*
+ * A new sequence in another layout that differs from this one's in formats and block_tokens only,
+ * with the same tokens: each vector is read and stored block by block, straight from block to block.
+ * Rows of a replay journal are folded into it. A sequence that was live goes on; drop it when you do
+ * not need it. progress may be NULL; returning not 0 cancels. KVC_ELAYOUT, KVC_EVALUE. Writer's
+ * thread.
+ */
+KVC_PUBLIC kvc_seq *kvc_convert(kvc_seq *seq, const kvc_layout *layout,
+				const struct kvc_seq_options *options,
+				int (*progress)(void *arg, uint64_t n_done, uint64_t n_tokens),
+				void *arg);
 
 /* ---------------------------------------------------------------------------------------------
  * 7  SNAPSHOTS, FORKS, TAKEOVER
@@ -443,9 +621,11 @@ struct kvc_block {
 	uint32_t block;
 };
 
-/* One arena's paged tensor of one layer: (n_blocks, block_tokens, n_query_groups, width). */
+/* One arena's paged tensor of one layer: (n_blocks, block_tokens, n_query_groups, width). Scales
+ * and zero points are tensors of the same first three axes; NULL where a format has none. */
 struct kvc_paged {
 	const void *k, *v; /* element [0][0][0][0]; v is NULL where v_width is 0 */
+	const void *k_scale, *k_zero, *v_scale, *v_zero;
 	uint32_t n_blocks; /* 0: no block of this sequence lies there, k and v are NULL */
 };
 
@@ -455,9 +635,13 @@ struct kvc_layer_view {
 	const struct kvc_block *blocks;
 	uint64_t n_blocks;
 	uint64_t length_tokens;
+	uint64_t n_slots;      /* of this layer that hold something */
+	uint64_t n_base_slots; /* of these, the slots that blocks hold: [0, n_base_slots) */
+	uint64_t n_rows;       /* of a replay journal, laid over them: use kvc_read */
+	uint32_t k_format, v_format;
 	uint32_t block_tokens;
 	uint32_t n_query_groups, k_width, v_width;
-	size_t k_row_bytes, v_row_bytes; /* one token: [head][width] */
+	size_t k_row_bytes, v_row_bytes; /* one slot: [head][codes of one vector] */
 	uint64_t generation, update;
 };
 
@@ -471,7 +655,8 @@ KVC_PUBLIC int kvc_view_arena(kvc_seq *seq, uint32_t layer, uint32_t arena,
 /* A run: consecutive slots in memory, hence one strided tensor (n_query_groups, n_tokens, width)
  * with strides (width, row, 1) elements. */
 struct kvc_run {
-	const void *k, *v; /* row of the first token */
+	const void *k, *v; /* row of the first slot */
+	const void *k_scale, *k_zero, *v_scale, *v_zero;
 	uint64_t first_token, n_tokens;
 	size_t k_row_bytes, v_row_bytes;
 };
@@ -484,6 +669,25 @@ KVC_PUBLIC int64_t kvc_view_runs(kvc_seq *seq, uint32_t layer, struct kvc_run *r
 /* The whole layer as one run; KVC_ESPLIT with the number of runs and the reason when it is not
  * one (a fork of a shared prompt has at least two). Writer's thread. */
 KVC_PUBLIC int kvc_view_run(kvc_seq *seq, uint32_t layer, struct kvc_run *run);
+
+/*
+ * Reads slots [first, first + n_slots) of a layer as they count: dequantised, with the rows of a
+ * replay journal laid over, into k [n_slots][n_query_groups][k_width] and v the same, in the
+ * layout's dtype. k or v may be NULL. KVC_ERANGE. What a slot of a bounded layer holds, its
+ * policy or ring says. Writer's thread.
+ */
+KVC_PUBLIC int kvc_read(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_slots, void *k,
+			void *v);
+
+/* The same for one slot plane: [n_slots][n_query_groups][bytes]. KVC_ENOTFOUND. */
+KVC_PUBLIC int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t first,
+			      uint64_t n_slots, void *bytes);
+
+/* Slots of a layer that hold something. Writer's thread. */
+KVC_PUBLIC uint64_t kvc_slots(const kvc_seq *seq, uint32_t layer);
+
+/* Absolute position of the next token: tokens seen, whatever was evicted. Writer's thread. */
+KVC_PUBLIC uint64_t kvc_position(const kvc_seq *seq);
 
 /* ---------------------------------------------------------------------------------------------
  * 9  BATCHES
@@ -517,15 +721,35 @@ KVC_PUBLIC int kvc_batch_view(kvc_batch *batch, uint32_t layer, struct kvc_batch
 KVC_PUBLIC void kvc_batch_free(kvc_batch *batch);
 
 /* ---------------------------------------------------------------------------------------------
- * 10  DIGESTS AND VERIFICATION
+ * 10  DIGESTS, DIFFERENCES, VERIFICATION
  *
- * A digest is a 128-bit hash (XXH3) over layout, length, positions and every stored byte in token
- * order, independent of where the bytes lie. Equal history gives equal digests. It guards against
+ * A digest is a 128-bit hash (XXH3) over layout, length, position, every stored byte in slot order
+ * (codes, scales, zero points, planes) and the rows of a replay journal that are in force,
+ * independent of where the bytes lie. Equal history gives equal digests. It guards against
  * accidents, not against attackers.
  */
 
 /* Digest of the committed state, computed here. Writer's thread. */
 KVC_PUBLIC int kvc_digest(kvc_seq *seq, uint8_t digest[16]);
+
+/* Slots that differ in one part of one layer. part: "k", "k_scale", "k_zero", "v", ..., the name of
+ * a plane, "length", "position"; head 0 and slot 0 for what has none. */
+struct kvc_difference {
+	uint32_t layer;
+	uint32_t head;
+	const char *part;
+	uint64_t first_slot, n_slots;
+};
+
+/*
+ * Compares two sequences of one layout as they count and calls report() for each difference (may be
+ * NULL; returning not 0 ends it). Where a replay journal is in force, vectors are compared as
+ * kvc_read gives them. Returns the number of (layer, head, slot, part) that differ, 0: none; -1 on
+ * error (KVC_ELAYOUT). Writer's thread of both.
+ */
+KVC_PUBLIC int64_t kvc_diff(kvc_seq *a, kvc_seq *b,
+			    int (*report)(void *arg, const struct kvc_difference *difference),
+			    void *arg);
 
 struct kvc_verify_result {
 	uint64_t n_bytes, n_blocks;

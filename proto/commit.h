@@ -8,6 +8,7 @@
  *   idle --core----> held --core----> idle, generation + 1   a freeze (update + 1 for a rollback)
  *   open --core----> wanted --writer--> held, update + 1     the core waited for the writer
  *   wanted --core--> open                                    the core gave up (deadline, restart)
+ *   open --writer--> idle (wanted -> held), same update      nothing was filled: a freeze came first
  *
  * All moves are compare-and-swaps with acquire-release order: what a writer stored before its
  * swap to idle or held is visible to whoever loads the word afterwards (acquire). Both sides of
@@ -96,8 +97,9 @@ struct kv_head {
 	uint64_t position;
 	uint64_t journal_first, journal_end;
 	uint64_t planes;
+	uint64_t base_tokens;
 	uint32_t n_marks;
-	uint32_t state; /* enum kv_head_state */
+	uint32_t state; /* kv_head_word, KV_HEAD_SCATTERED */
 };
 
 static inline void kv_head_load(const struct kv_head_copy *copy, struct kv_head *head)
@@ -107,6 +109,7 @@ static inline void kv_head_load(const struct kv_head_copy *copy, struct kv_head 
 	head->journal_first = atomic_load_explicit(&copy->journal_first, memory_order_relaxed);
 	head->journal_end = atomic_load_explicit(&copy->journal_end, memory_order_relaxed);
 	head->planes = atomic_load_explicit(&copy->planes, memory_order_relaxed);
+	head->base_tokens = atomic_load_explicit(&copy->base_tokens, memory_order_relaxed);
 	head->n_marks = atomic_load_explicit(&copy->n_marks, memory_order_relaxed);
 	head->state = atomic_load_explicit(&copy->state, memory_order_relaxed);
 }
@@ -126,6 +129,7 @@ static inline void kv_head_store(struct kv_head_copy *copy, const struct kv_head
 	atomic_store_explicit(&copy->journal_first, head->journal_first, memory_order_relaxed);
 	atomic_store_explicit(&copy->journal_end, head->journal_end, memory_order_relaxed);
 	atomic_store_explicit(&copy->planes, head->planes, memory_order_relaxed);
+	atomic_store_explicit(&copy->base_tokens, head->base_tokens, memory_order_relaxed);
 	atomic_store_explicit(&copy->n_marks, head->n_marks, memory_order_relaxed);
 	atomic_store_explicit(&copy->state, head->state, memory_order_relaxed);
 	KV_FAULT_POINT();

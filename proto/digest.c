@@ -48,6 +48,43 @@ void kv_digest_block(struct kv_digest *digest, const struct kv_block_digest *blo
 	put(digest, block->bytes, sizeof(block->bytes));
 }
 
+void kv_digest_states(struct kv_digest *digest, const struct kv_layout *layout, const void *block)
+{
+	put(digest, "states", sizeof("states"));
+	for (uint32_t i = 0; i < layout->n_planes; i++)
+		if (layout->planes[i].scope == KV_PLANE_SEQUENCE)
+			put(digest, (const char *)block + layout->plane_off[i],
+			    layout->planes[i].bytes);
+}
+
+void kv_digest_rows(struct kv_digest *digest, uint64_t n_rows)
+{
+	put(digest, "rows", sizeof("rows"));
+	put_u64(digest, n_rows);
+}
+
+static void put_u16(struct kv_digest *digest, uint16_t value)
+{
+	uint16_t le = htole16(value);
+
+	put(digest, &le, sizeof(le));
+}
+
+void kv_digest_row(struct kv_digest *digest, const struct kv_layout *layout,
+		   const struct kv_row *row, const void *payload)
+{
+	struct kv_row_parts parts = kv_row_parts(layout, row->layer);
+	uint32_t vectors_bytes = parts.k_bytes + parts.v_bytes;
+
+	put_u16(digest, row->layer);
+	put_u16(digest, row->head);
+	put_u32(digest, row->slot);
+	put_u16(digest, row->flags & KV_ROW_BASE);
+	if (!(row->flags & KV_ROW_BASE))
+		put(digest, payload, vectors_bytes);
+	put(digest, (const char *)payload + vectors_bytes, parts.planes_bytes);
+}
+
 static void store(XXH128_hash_t hash, uint8_t out[KV_DIGEST_BYTES])
 {
 	XXH128_canonical_t canonical;

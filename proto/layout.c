@@ -16,15 +16,15 @@ static int check_range(const char *field, uint32_t value, uint32_t least, uint32
 			  "layout field %s is %u; it must be %u to %u", field, value, least, most);
 }
 
-static int check_format(const char *field, uint32_t format, struct errbuf *err)
+static int check_format(const struct kv_layout *layout, const char *field, uint32_t format,
+			uint32_t width, struct kv_format_bytes *bytes, struct errbuf *err)
 {
 	if (check_range(field, format, KV_FORMAT_RAW, KV_FORMAT_MAX, err))
 		return -1;
-	if (format == KV_FORMAT_RAW)
+	if (kv_format_bytes(format, layout->dtype, width, bytes, err) == 0)
 		return 0;
-	return errbuf_set(err, KV_EUNSUPPORTED,
-			  "layout field %s: format %s is not stored by this version; use raw",
-			  field, kv_format_name(format));
+	errbuf_wrap(err, "layout field %s", field);
+	return -1;
 }
 
 static int check_layer(const struct kv_layout *layout, uint32_t i, struct errbuf *err)
@@ -33,10 +33,13 @@ static int check_layer(const struct kv_layout *layout, uint32_t i, struct errbuf
 	uint64_t widest = layer->k_width > layer->v_width ? layer->k_width : layer->v_width;
 	uint64_t piece = widest * layer->n_query_groups * kv_dtype_bytes(layout->dtype) *
 			 layout->block_tokens;
+	struct kv_format_bytes bytes;
 
 	if (check_range("n_query_groups", layer->n_query_groups, 1, KV_HEADS_MAX, err) ||
 	    check_range("k_width", layer->k_width, 1, KV_WIDTH_MAX, err) ||
-	    check_range("v_width", layer->v_width, 0, KV_WIDTH_MAX, err)) {
+	    check_range("v_width", layer->v_width, 0, KV_WIDTH_MAX, err) ||
+	    check_format(layout, "k_format", layout->k_format, layer->k_width, &bytes, err) ||
+	    check_format(layout, "v_format", layout->v_format, layer->v_width, &bytes, err)) {
 		errbuf_wrap(err, "layer %u", i);
 		return -1;
 	}
@@ -86,14 +89,37 @@ static int check_tags(struct kv_layout *layout, struct errbuf *err)
 	return 0;
 }
 
+static int check_plane(const struct kv_layout *layout, uint32_t i, struct errbuf *err)
+{
+	const struct kv_plane *plane = &layout->planes[i];
+	bool is_slot = plane->scope == KV_PLANE_SLOT;
+
+	if (!plane->name[0])
+		return errbuf_set(err, KV_EINVAL, "its name is empty");
+	for (uint32_t k = 0; k < i; k++)
+		if (strcmp(layout->planes[k].name, plane->name) == 0)
+			return errbuf_set(err, KV_EINVAL, "the name is there twice");
+	if (check_range("scope", plane->scope, KV_PLANE_SLOT, KV_PLANE_SEQUENCE, err))
+		return -1;
+	return check_range("bytes", plane->bytes, 1,
+			   is_slot ? KV_SLOT_PLANE_BYTES_MAX : KV_SEQUENCE_PLANE_BYTES_MAX, err);
+}
+
 static int check_planes(const struct kv_layout *layout, struct errbuf *err)
 {
 	if (check_range("planes (count)", layout->n_planes, 0, KV_PLANES_MAX, err))
 		return -1;
-	if (layout->n_planes)
-		return errbuf_set(err, KV_EUNSUPPORTED,
-				  "layout field planes: plane \"%s\" is not stored by this version",
-				  layout->planes[0].name);
+	if (layout->n_planes && layout->opaque_bytes)
+		return errbuf_set(err, KV_EINVAL,
+				  "layout field planes: an opaque layout has none, not %u",
+				  layout->n_planes);
+	for (uint32_t i = 0; i < layout->n_planes; i++) {
+		if (check_plane(layout, i, err)) {
+			errbuf_wrap(err, "layout field planes, plane \"%s\"",
+				    layout->planes[i].name);
+			return -1;
+		}
+	}
 	return 0;
 }
 
@@ -125,101 +151,8 @@ int kv_layout_check(struct kv_layout *layout, struct errbuf *err)
 		for (uint32_t i = 0; i < layout->n_layers; i++)
 			if (check_layer(layout, i, err))
 				return -1;
-		if (check_format("k_format", layout->k_format, err) ||
-		    check_format("v_format", layout->v_format, err))
-			return -1;
 	}
 	return check_tags(layout, err) || check_planes(layout, err) ? -1 : 0;
-}
-
-/* Group of a bound, made if it is new; -1 when there are too many. */
-static int group_of(struct kv_layout *layout, uint32_t bound)
-{
-	for (uint32_t g = 0; g < layout->n_groups; g++)
-		if (layout->groups[g].bound_slots == bound)
-			return (int)g;
-	if (layout->n_groups == KV_GROUPS_MAX)
-		return -1;
-	layout->groups[layout->n_groups] = (struct kv_group){.bound_slots = bound};
-	return (int)layout->n_groups++;
-}
-
-static void add_region(struct kv_layout *layout, struct kv_group *group, uint32_t layer,
-		       uint32_t is_value, uint32_t row_bytes)
-{
-	struct kv_region *region = &layout->regions[layout->n_regions++];
-
-	*region = (struct kv_region){
-		.layer = layer,
-		.is_value = is_value,
-		.row_bytes = row_bytes,
-		.piece_bytes = row_bytes * layout->block_tokens,
-	};
-	group->n_regions++;
-	group->block_bytes += region->piece_bytes;
-}
-
-static void add_group_regions(struct kv_layout *layout, uint32_t g)
-{
-	struct kv_group *group = &layout->groups[g];
-	uint32_t element = kv_dtype_bytes(layout->dtype);
-
-	group->first_region = layout->n_regions;
-	for (uint32_t i = 0; i < layout->n_layers; i++) {
-		const struct kv_layer *layer = &layout->layers[i];
-
-		if (layout->layer_group[i] != g)
-			continue;
-		group->n_layers++;
-		layout->layer_region[i] = layout->n_regions;
-		add_region(layout, group, i, 0, layer->n_query_groups * layer->k_width * element);
-		if (layer->v_width)
-			add_region(layout, group, i, 1,
-				   layer->n_query_groups * layer->v_width * element);
-	}
-}
-
-/* An opaque layout is one group of one layer that has K only. */
-static void derive_opaque(struct kv_layout *layout)
-{
-	layout->groups[0] = (struct kv_group){.n_layers = 1};
-	layout->n_groups = 1;
-	layout->layer_group[0] = 0;
-	layout->layer_region[0] = 0;
-	add_region(layout, &layout->groups[0], 0, 0, layout->opaque_bytes);
-}
-
-int kv_layout_derive(struct kv_layout *layout, struct errbuf *err)
-{
-	uint32_t n = layout->n_layers ? layout->n_layers : 1;
-
-	layout->n_groups = 0;
-	layout->n_regions = 0;
-	layout->max_slots = UINT64_MAX;
-	layout->layer_group = calloc(n, sizeof(layout->layer_group[0]));
-	layout->layer_region = calloc(n, sizeof(layout->layer_region[0]));
-	layout->regions = calloc((size_t)n * 2, sizeof(layout->regions[0]));
-	if (!layout->layer_group || !layout->layer_region || !layout->regions)
-		return errbuf_set(err, KV_ENOMEM, "no memory for a layout of %u layers", n);
-	for (uint32_t i = 0; i < layout->n_layers; i++) {
-		uint32_t bound = layout->layers[i].bound_slots;
-		int g = group_of(layout, bound);
-
-		if (g < 0)
-			return errbuf_set(
-				err, KV_ETOOBIG,
-				"layout field bound_slots has more than %u different values",
-				KV_GROUPS_MAX);
-		layout->layer_group[i] = (uint32_t)g;
-		if (bound && bound < layout->max_slots)
-			layout->max_slots = bound;
-	}
-	for (uint32_t g = 0; g < layout->n_groups; g++)
-		add_group_regions(layout, g);
-	if (layout->opaque_bytes)
-		derive_opaque(layout);
-	kv_layout_hash(layout, layout->hash);
-	return 0;
 }
 
 static void *copy_array(const void *from, size_t n, size_t size)
@@ -239,8 +172,7 @@ struct kv_layout *kv_layout_copy(const struct kv_layout *layout)
 		return NULL;
 	*copy = *layout;
 	copy->regions = NULL;
-	copy->layer_group = NULL;
-	copy->layer_region = NULL;
+	copy->layer_maps = NULL;
 	copy->layers = copy_array(layout->layers, layout->n_layers, sizeof(copy->layers[0]));
 	copy->planes = copy_array(layout->planes, layout->n_planes, sizeof(copy->planes[0]));
 	copy->tags = copy_array(layout->tags, layout->n_tags, sizeof(copy->tags[0]));
@@ -259,8 +191,7 @@ void kv_layout_free(struct kv_layout *layout)
 	free(layout->planes);
 	free(layout->tags);
 	free(layout->regions);
-	free(layout->layer_group);
-	free(layout->layer_region);
+	free(layout->layer_maps);
 	free(layout);
 }
 
@@ -287,7 +218,8 @@ uint64_t kv_layout_token_bytes(const struct kv_layout *layout)
 {
 	uint64_t bytes = 0;
 
-	for (uint32_t r = 0; r < layout->n_regions; r++)
-		bytes += layout->regions[r].row_bytes;
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
+		for (uint32_t r = 0; r < layout->groups[g].n_regions; r++)
+			bytes += layout->regions[layout->groups[g].first_region + r].row_bytes;
 	return bytes;
 }

@@ -8,9 +8,16 @@
  *
  * Layer group: the layers with the same bound on slots, in order of their first layer. A block of
  * a group is one piece in every plane region of it; a piece is block_tokens rows, a row is
- * `[head][width]` of one slot. Regions of a group, and so the pieces of a block in digests, on
- * disk and on the wire, come in one written order: for each layer of the group its K, then its V
- * (absent where the width is 0); an opaque layout has one region.
+ * `[head][bytes of one vector]` of one slot. Regions of a group, and so the pieces of a block in
+ * digests, on disk and on the wire, come in one written order: for each layer of the group K codes,
+ * K scale, K zero point, V codes, V scale, V zero point (those that its format has; V not where the
+ * width is 0), then the slot planes in the order of the layout; an opaque layout has one region.
+ *
+ * Behind the layer groups come two groups that hold no slots, so that their blocks are granted,
+ * shared, counted and freed as others are: the journal (one region; a block is rows_per_block rows,
+ * proto/journal.h), and, where there are sequence planes, their versions (one region; a block is
+ * one version of all of them, one behind the other, each at a multiple of 64). An opaque layout
+ * has neither.
  */
 #ifndef KV_PROTO_LAYOUT_H
 #define KV_PROTO_LAYOUT_H
@@ -47,20 +54,54 @@ struct kv_tag {
 	char value[KV_TAG_BYTES_MAX + 1];
 };
 
-/* One plane region of a group: where the pieces of one layer's K or V lie. */
-struct kv_region {
-	uint32_t layer;
-	uint32_t is_value;    /* 0: K (or opaque), 1: V */
-	uint32_t row_bytes;   /* one slot: n_query_groups * width * element size */
-	uint32_t piece_bytes; /* block_tokens rows */
+enum kv_part {
+	KV_PART_K_CODES = 0, /* raw elements, or the bytes of an opaque slot */
+	KV_PART_K_SCALE = 1,
+	KV_PART_K_ZERO = 2,
+	KV_PART_V_CODES = 3,
+	KV_PART_V_SCALE = 4,
+	KV_PART_V_ZERO = 5,
+	KV_PART_PLANE = 6, /* a slot plane: part is 6 + its number among the slot planes */
+	KV_PARTS_MAX = 6 + KV_PLANES_MAX
 };
 
+/* One plane region of a group: where the pieces of one part of one layer lie. */
+struct kv_region {
+	uint32_t layer;
+	uint32_t part;         /* enum kv_part */
+	uint32_t vector_bytes; /* of one head of one slot */
+	uint32_t row_bytes;    /* one slot: n_query_groups * vector_bytes */
+	uint32_t piece_bytes;  /* block_tokens rows */
+};
+
+enum kv_group_kind { KV_GROUP_LAYERS = 0, KV_GROUP_JOURNAL = 1, KV_GROUP_STATES = 2 };
+
 struct kv_group {
+	uint32_t kind; /* enum kv_group_kind */
 	uint32_t n_layers;
 	uint32_t bound_slots; /* 0: unbounded */
 	uint32_t n_regions;
 	uint32_t first_region; /* into kv_layout.regions */
+	uint32_t n_heads;      /* of all its layers: rows of the journal that one token takes */
 	uint64_t block_bytes;  /* all pieces of one block */
+};
+
+/* What is derived of one layer. */
+struct kv_layer_map {
+	uint32_t group;
+	uint32_t first_region; /* its regions follow one another */
+	uint32_t n_regions;
+	uint32_t first_head;         /* of its group's heads, counted through the layers */
+	uint32_t stored_bytes;       /* one head of one slot: vector_bytes of all its regions */
+	int8_t region[KV_PARTS_MAX]; /* first_region + this; -1: it has no such part */
+};
+
+/* Shape of the journal's rows in one mode (proto/journal.h). */
+struct kv_journal_shape {
+	uint32_t rows_log2;     /* rows of a block: 1 << rows_log2 */
+	uint32_t payload_off;   /* in a block, behind the row headers */
+	uint32_t payload_bytes; /* from one row to the next; a multiple of 16 */
+	uint32_t new_off;       /* undo: in a payload, where the new bytes are */
 };
 
 struct kv_layout {
@@ -82,18 +123,23 @@ struct kv_layout {
 
 	/* derived */
 	uint8_t hash[KV_HASH_BYTES];
-	uint32_t n_groups;
+	uint32_t n_groups;       /* tables of a sequence */
+	uint32_t n_layer_groups; /* the first of them */
+	uint32_t journal_group;  /* n_groups: none (opaque) */
+	uint32_t states_group;   /* n_groups: none (no sequence planes) */
 	struct kv_group groups[KV_GROUPS_MAX];
 	uint32_t n_regions;
 	struct kv_region *regions;
-	uint32_t *layer_group;  /* [n_layers] group of a layer */
-	uint32_t *layer_region; /* [n_layers] region of its K; its V is the next, if v_width > 0 */
-	uint64_t max_slots;     /* smallest bound of all groups; UINT64_MAX if none */
+	struct kv_layer_map *layer_maps;    /* [n_layers]; one for an opaque layout */
+	uint64_t max_slots;                 /* smallest bound of all groups; UINT64_MAX if none */
+	uint32_t n_heads;                   /* of all layers */
+	struct kv_journal_shape journal[3]; /* by enum kv_journal_mode; [0] is not used */
+	uint32_t
+		plane_off[KV_PLANES_MAX]; /* sequence plane: in a version; slot plane: its number */
 };
 
 /*
- * Checks fields for sense and limits, and for what this version stores: other formats than raw
- * and planes are refused by name with KV_EUNSUPPORTED (they are hashed all the same). Sorts tags.
+ * Checks fields for sense and limits, and that formats can hold the widths. Sorts tags.
  * 0, or -1 with err naming the field, its value and the limit.
  */
 int kv_layout_check(struct kv_layout *layout, struct errbuf *err);
@@ -130,7 +176,16 @@ static inline uint64_t kv_layout_blocks(const struct kv_layout *layout, uint64_t
 	return n_tokens / layout->block_tokens + (n_tokens % layout->block_tokens != 0);
 }
 
-/* Bytes of one token over all groups (raw K and V). */
+/* Slots of a layer group that hold something at a length. */
+static inline uint64_t kv_layout_slots(const struct kv_layout *layout, uint32_t group,
+				       uint64_t n_tokens)
+{
+	uint64_t bound = layout->groups[group].bound_slots;
+
+	return bound && n_tokens > bound ? bound : n_tokens;
+}
+
+/* Bytes of one token over all layers as they are stored: codes, scales, zero points, planes. */
 uint64_t kv_layout_token_bytes(const struct kv_layout *layout);
 
 #endif

@@ -6,7 +6,7 @@
 #define KV_PROTO_LIMITS_H
 
 #define KV_PROTOCOL_VERSION 1u /* requests, replies, events, attach messages */
-#define KV_SHM_VERSION 1u      /* control segment */
+#define KV_SHM_VERSION 2u      /* control segment */
 
 /* messages */
 #define KV_REQUEST_BYTES_MAX (128u * 1024) /* nanomsg body of a request or a reply */
@@ -22,13 +22,15 @@
 
 /* layouts */
 #define KV_LAYERS_MAX 1024u
-#define KV_GROUPS_MAX 8u
-#define KV_HEADS_MAX 1024u /* query groups (KV heads) of a layer */
-#define KV_WIDTH_MAX 8192u /* elements of one K or V vector */
+#define KV_LAYER_GROUPS_MAX 8u /* different bounds on slots in one layout */
+#define KV_GROUPS_MAX 10u      /* tables of a sequence: layer groups, journal, states */
+#define KV_HEADS_MAX 1024u     /* query groups (KV heads) of a layer */
+#define KV_WIDTH_MAX 8192u     /* elements of one K or V vector */
 #define KV_BLOCK_TOKENS_MAX 4096u
 #define KV_OPAQUE_BYTES_MAX (16u * 1024 * 1024)
-#define KV_PLANES_MAX 16u /* side and sequence planes */
-#define KV_PLANE_BYTES_MAX 65536u
+#define KV_PLANES_MAX 16u             /* side and sequence planes */
+#define KV_SLOT_PLANE_BYTES_MAX 1024u /* of one slot and head */
+#define KV_SEQUENCE_PLANE_BYTES_MAX (64u * 1024 * 1024)
 #define KV_TAGS_MAX 32u
 #define KV_TAG_BYTES_MAX 255u /* key, value, plane name: each */
 #define KV_SALT_BYTES_MAX 64u
@@ -39,6 +41,8 @@
 #define KV_PLACES_MAX 4096u /* sequences and open snapshots of a session, local forks included */
 #define KV_ARENAS_MAX 4096u /* arenas that one session can see at a time */
 #define KV_MARKS_MAX 64u    /* nested marks of a sequence */
+#define KV_JOURNAL_BLOCKS_MAX 16384u /* entries of a journal table */
+#define KV_STATES_MAX 1024u          /* versions of the sequence planes that are kept */
 #define KV_TOKENS_DEFAULT (1024u * 1024)
 #define KV_TOKENS_MAX (1024u * 1024 * 1024)
 

@@ -22,7 +22,9 @@ libkvproto_la_SOURCES = \
 	proto/errbuf.c proto/errbuf.h \
 	proto/fault.c proto/fault.h \
 	proto/format.c proto/format.h \
+	proto/journal.c proto/journal.h \
 	proto/layout.c proto/layout.h \
+	proto/layout_derive.c \
 	proto/layout_hash.c \
 	proto/layout_wire.c proto/layout_wire.h \
 	proto/limits.h \

@@ -10,7 +10,11 @@
  *   writers_off       struct kv_shm_writer [KV_WRITERS_MAX]
  *   arenas_off        _Atomic uint64_t arena_id[KV_ARENAS_MAX]   arena number -> id; core writes
  *   places_off        struct kv_shm_place  [KV_PLACES_MAX]
- *   tables_off        block tables, given out by the core, one per place and layer group
+ *   tables_off        block tables, given out by the core, one per place and group
+ *
+ * Groups of a place are those of its layout: layer groups, then the journal, then the versions of
+ * the sequence planes (proto/layout.h). The last two are windows: block number n of the journal is
+ * entry n % n_entries, and the header says which numbers count.
  *
  * Who writes what. The core writes the head, the arena numbers, and a place that is not in use.
  * The writer (one thread of the session) owns its commit word's moves to open and back, and in
@@ -33,7 +37,7 @@
 #include "proto/limits.h"
 
 #define KV_SHM_MAGIC UINT64_C(0x31306c746376b401) /* not a printable start: no text is a segment */
-#define KV_SHM_BYTES (UINT64_C(4) << 30)          /* sparse: only touched pages cost */
+#define KV_SHM_BYTES (UINT64_C(16) << 30)         /* sparse: only touched pages cost */
 #define KV_SHM_PAGE 4096u
 
 struct kv_shm_head {
@@ -69,28 +73,57 @@ struct kv_shm_writer {
 	_Atomic uint64_t n_copied_bytes; /* because a block was frozen or shared */
 	_Atomic uint64_t n_rollbacks;
 	_Atomic uint64_t n_local_forks;
-	uint64_t unused[2];
+	/* An update that is to be finished, not undone, if the writer dies in it: set (release) while
+	 * the word is open, when all entries and headers stamped with it are there and before the
+	 * first slot is put back (a rollback through undo rows). Counts if it is the committed
+	 * update + 1. */
+	_Atomic uint64_t decided;
+	uint64_t unused[1];
 };
 static_assert(sizeof(struct kv_shm_writer) == 128, "two cache lines");
 
-/* States of a sequence header. Journals (undo, replay) and planes use the reserved words later. */
+/* States of a sequence header: low 8 bits of kv_head_copy.state. */
 enum kv_head_state {
 	KV_HEAD_NONE = 0,    /* dropped, or never published */
 	KV_HEAD_LIVE = 1,    /* has a writer */
 	KV_HEAD_SNAPSHOT = 2 /* read-only: an opened snapshot or a local one */
 };
 
+/* How a sequence is written: bits 8..15 of kv_head_copy.state. See proto/journal.h. */
+enum kv_journal_mode { KV_JOURNAL_NONE = 0, KV_JOURNAL_UNDO = 1, KV_JOURNAL_REPLAY = 2 };
+
+/* Bit 16 of kv_head_copy.state: slots below the journal were not written by appending alone, so a
+ * length says nothing about what they were before. */
+#define KV_HEAD_SCATTERED (UINT32_C(1) << 16)
+
+static inline uint32_t kv_head_word(enum kv_head_state state, enum kv_journal_mode mode)
+{
+	return (uint32_t)state | (uint32_t)mode << 8;
+}
+
+static inline enum kv_head_state kv_head_state(uint32_t word)
+{
+	return (enum kv_head_state)(word & 0xff);
+}
+
+static inline enum kv_journal_mode kv_head_mode(uint32_t word)
+{
+	return (enum kv_journal_mode)(word >> 8 & 0xff);
+}
+
 /* What an update changes at once; one cache line. */
 struct kv_head_copy {
 	_Atomic uint64_t stamp; /* update that wrote it, 0: none */
 	_Atomic uint64_t length_tokens;
 	_Atomic uint64_t position;      /* absolute position of the next token */
-	_Atomic uint64_t journal_first; /* journal rows in force: [first, end); 0 without journal */
+	_Atomic uint64_t journal_first; /* rows of the journal: [first, end); both equal: none */
 	_Atomic uint64_t journal_end;
 	_Atomic uint32_t n_marks;
-	_Atomic uint32_t state;  /* enum kv_head_state */
-	_Atomic uint64_t planes; /* which copy of each sequence plane counts: bit set */
-	uint64_t unused;
+	_Atomic uint32_t state;       /* kv_head_word, KV_HEAD_SCATTERED */
+	_Atomic uint64_t planes;      /* versions of the sequence planes: low half the one that
+					   counts (0: none was set), high half the first kept */
+	_Atomic uint64_t base_tokens; /* tokens whose slots are in blocks; the length, unless the
+					   mode is replay */
 };
 static_assert(sizeof(struct kv_head_copy) == 64, "one cache line");
 
@@ -164,9 +197,13 @@ struct kv_shm_place {
 	/* Freeze marks: raised, never lowered, by the core under a hold or by the writer while its
 	 * word is open; the writer loads them (acquire) when an update begins. */
 	_Atomic uint64_t freeze_count;
-	_Atomic uint64_t frozen_slots[KV_GROUPS_MAX];
+	_Atomic uint64_t frozen_slots[KV_LAYER_GROUPS_MAX];
 	_Atomic uint64_t frozen_rows;
-	uint8_t unused[224];
+	/* Undo rows that are complete: [journal_end of what counts, rows_end) are to be put back,
+	 * newest first, if the writer is gone. Writer stores (release) before it overwrites a slot,
+	 * core loads. Equal to journal_end before the word is opened; used in mode undo only. */
+	_Atomic uint64_t rows_end;
+	uint8_t unused[192];
 	_Alignas(64) struct kv_head_copy copy[2];
 	struct kv_shm_mark marks[KV_MARKS_MAX];
 	uint8_t unused_end[4096 - 448 - 128 - 32 * KV_MARKS_MAX];

@@ -31,6 +31,8 @@
 	X(EFORKED, 25, "handle belongs to another process") \
 	X(EREADONLY, 26, "read-only") \
 	X(ESTALE, 27, "stale request") \
+	X(EVALUE, 28, "value cannot be stored") \
+	X(EJOURNAL, 29, "journal does not reach that far") \
 	/* resources */ \
 	X(ENOMEM, 40, "out of memory") \
 	X(EPOOL, 41, "pool is exhausted") \
