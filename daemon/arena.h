@@ -14,8 +14,8 @@
  * are, so that memory and accounts can be kept together.
  *
  * The memory is sparse: a block costs pages from its grant on, when arena_prefault_step() puts
- * them there. The core reads bulk bytes with pread only: a client may have punched a hole, and a
- * load from one could be SIGBUS. Core thread only.
+ * them there. The core reads and writes bulk bytes with pread and pwrite only: a client may have
+ * punched a hole, and a load from one could be SIGBUS. Core thread only.
  */
 #ifndef KV_DAEMON_ARENA_H
 #define KV_DAEMON_ARENA_H
@@ -183,6 +183,10 @@ int arena_prefault_step(struct arena_prefault *prefault, uint64_t max_bytes, str
 /* Reads n_bytes of one piece, from off on. 0, or -1 with err. */
 int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint64_t off,
 	       size_t n_bytes, void *out, struct errbuf *err);
+
+/* Writes n_bytes of one piece, from off on. 0, or -1 with err. */
+int arena_write(const struct arena *arena, uint32_t block, uint32_t region, uint64_t off,
+		size_t n_bytes, const void *bytes, struct errbuf *err);
 
 /* Remembers the digest of a full, pinned block / NULL if it is not known. 0 or -ENOMEM. */
 int arena_digest_set(struct arena *arena, uint32_t block, const struct kv_block_digest *digest);

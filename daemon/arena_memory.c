@@ -285,14 +285,20 @@ int arena_prefault_step(struct arena_prefault *p, uint64_t max_bytes, struct err
 	return p->done_blocks == p->n_blocks;
 }
 
-int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint64_t off,
-	       size_t n_bytes, void *out, struct errbuf *err)
+static uint64_t piece_off(const struct arena *arena, uint32_t block, uint32_t region)
 {
 	const struct kv_group *group = &arena->layout->groups[arena->group];
 	const struct kv_region *r = &arena->layout->regions[group->first_region + region];
+
+	return arena->region_off[region] + (uint64_t)block * r->piece_bytes;
+}
+
+int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint64_t off,
+	       size_t n_bytes, void *out, struct errbuf *err)
+{
 	char *at = out;
 
-	off += arena->region_off[region] + (uint64_t)block * r->piece_bytes;
+	off += piece_off(arena, block, region);
 	while (n_bytes) {
 		ssize_t got = pread(arena->fd, at, n_bytes, (off_t)off);
 
@@ -305,6 +311,28 @@ int arena_read(const struct arena *arena, uint32_t block, uint32_t region, uint6
 		at += got;
 		off += (uint64_t)got;
 		n_bytes -= (size_t)got;
+	}
+	return 0;
+}
+
+int arena_write(const struct arena *arena, uint32_t block, uint32_t region, uint64_t off,
+		size_t n_bytes, const void *bytes, struct errbuf *err)
+{
+	const char *at = bytes;
+
+	off += piece_off(arena, block, region);
+	while (n_bytes) {
+		ssize_t put = pwrite(arena->fd, at, n_bytes, (off_t)off);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return errbuf_errno(err, KV_EPOOL, put ? errno : EIO,
+					    "writing block %u of arena %llu", block,
+					    (unsigned long long)arena->id);
+		at += put;
+		off += (uint64_t)put;
+		n_bytes -= (size_t)put;
 	}
 	return 0;
 }

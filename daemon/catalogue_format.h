@@ -24,7 +24,7 @@
 
 #define CAT_MAGIC UINT64_C(0x31746163766b8901)
 #define CAT_RECORD_MAGIC 0x7243766bu
-#define CAT_VERSION 1u
+#define CAT_VERSION 2u
 #define CAT_HEAD_BYTES 4096u
 #define CAT_PAYLOAD_MAX (UINT32_C(1) << 30)
 
@@ -157,11 +157,12 @@ struct cat_place {
 	uint64_t table_off[KV_GROUPS_MAX];
 	uint32_t n_entries[KV_GROUPS_MAX];
 };
-static_assert(sizeof(struct cat_place) == 152, "place");
+static_assert(sizeof(struct cat_place) == 176, "place");
 
 /*
  * CAT_STATE: an immutable state. Followed by n_marks struct cat_mark, then for each group
- * n_runs struct cat_run: its block table, blocks side by side in one arena being one run.
+ * n_runs struct cat_run: its block table, blocks side by side in one arena being one run. Which
+ * block numbers of a group these are follows from the header (kv_head_window, proto/journal.h).
  */
 struct cat_state {
 	uint64_t id;
@@ -171,13 +172,14 @@ struct cat_state {
 	uint64_t position;
 	uint64_t journal_first, journal_end;
 	uint64_t planes;
+	uint64_t base_tokens;
+	uint32_t head_state; /* kv_head_copy.state */
 	uint32_t n_marks;
 	uint32_t n_groups;
-	uint64_t n_slots[KV_GROUPS_MAX];
-	uint64_t n_blocks[KV_GROUPS_MAX];
+	uint32_t unused;
 	uint64_t n_runs[KV_GROUPS_MAX];
 };
-static_assert(sizeof(struct cat_state) == 264, "state");
+static_assert(sizeof(struct cat_state) == 168, "state");
 
 struct cat_run {
 	uint64_t first; /* arena id << 26 | block */

@@ -92,14 +92,15 @@ static Kv__Wire__Object *local_wire(const struct core *core, const struct sessio
 	uint64_t update;
 
 	live_head(session, place, &head, &update);
-	if (head.state == KV_HEAD_NONE)
+	if (kv_head_state(head.state) == KV_HEAD_NONE)
 		return NULL;
 	wire = reply_alloc(1, sizeof(*wire));
 	kv__wire__object__init(wire);
 	wire->id = local_id(session, place->seg.index);
 	wire->local = 1;
-	wire->kind = head.state == KV_HEAD_SNAPSHOT ? OBJECT_SNAPSHOT : OBJECT_SEQUENCE;
-	wire->state = head.state == KV_HEAD_SNAPSHOT ? 3 : 1;
+	wire->kind = kv_head_state(head.state) == KV_HEAD_SNAPSHOT ? OBJECT_SNAPSHOT :
+								     OBJECT_SEQUENCE;
+	wire->state = kv_head_state(head.state) == KV_HEAD_SNAPSHOT ? 3 : 1;
 	wire->name = reply_string("");
 	wire->layout_hash = reply_bytes(place->layout->layout->hash, KV_HASH_BYTES);
 	wire->uid = session->uid;

@@ -1,6 +1,7 @@
 /*
  * Command: an operator's rollback of several sequences, live ones by the commit protocol, parked
- * ones by exchanging their state. All or none: every length is checked before anything changes;
+ * ones by exchanging their state. Only what was appended can be taken back here; a journal is its
+ * writer's. All or none: every length is checked before anything changes;
  * then decision and result are logged in one batch, and a core that dies behind it is followed by
  * one that finishes (daemon/recover.c).
  */
@@ -57,7 +58,8 @@ static int wanted_length(struct command *cmd, const struct source *source,
 				  text, (unsigned long long)now, (unsigned long long)one->n_tokens,
 				  one->mode == MODE_KEEP ? "kept" : "removed");
 	*length = one->mode == MODE_KEEP ? one->n_tokens : now - one->n_tokens;
-	return 0;
+	return state_may_cut(source->state->layout->layout, &source->state->head, *length, text,
+			     &cmd->err);
 }
 
 static int check_twice(struct command *cmd, const struct sources *sources)
@@ -148,7 +150,7 @@ static enum cmd_step run_rollback(struct command *cmd)
 			goto out;
 	if (check_twice(cmd, sources))
 		goto out;
-	step = sources_read(cmd, sources, true);
+	step = sources_read(cmd, sources, SOURCE_ALL);
 	if (step == CMD_DONE)
 		step = decide(cmd, sources);
 out:

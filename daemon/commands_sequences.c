@@ -94,7 +94,7 @@ static int read_parked(struct command *cmd, const Kv__Wire__SeqDrop *drop, struc
 			segment_writer(&cmd->session->segment, place->seg.writer));
 
 		if (is_parked(drop, place))
-			rc = live_read(cmd->session, place, update, seg, &work->states[i],
+			rc = live_read(cmd->session, place, update, LIVE_ALL, seg, &work->states[i],
 				       &cmd->err);
 	}
 	free(seg);

@@ -102,7 +102,7 @@ static enum cmd_step run_snapshot(struct command *cmd)
 	for (size_t i = 0; i < snapshot->n_ones; i++)
 		if (sources_add(cmd, sources, snapshot->ones[i]->source))
 			goto out;
-	step = sources_read(cmd, sources, false);
+	step = sources_read(cmd, sources, SOURCE_SHARED);
 	if (step == CMD_DONE)
 		step = make_snapshots(cmd, sources);
 out:
@@ -129,6 +129,7 @@ static void fill_seg_state(const struct session *session, const struct state *st
 		uint32_t number = 0;
 
 		seg->n_slots[g] = state->n_slots[g];
+		seg->first_block[g] = state->first_block[g];
 		seg->n_blocks[g] = n;
 		seg->refs[g] = state_alloc(n, sizeof(uint64_t));
 		for (uint64_t i = 0; i < n; i++) {
@@ -159,7 +160,6 @@ struct landing {
 	enum place_kind kind;
 	uint32_t writer;
 	uint64_t max_tokens;
-	bool keep_marks;
 };
 
 /*
@@ -174,7 +174,7 @@ static struct place *land(struct command *cmd, struct object *base, const struct
 
 	if (!place)
 		return NULL;
-	if (session_place_prepare(session, place, base->state->n_blocks, &cmd->err) ||
+	if (session_place_prepare(session, place, base->state, &cmd->err) ||
 	    session_pin(session, base, false, &cmd->err)) {
 		session_place_free(session, place);
 		return NULL;
@@ -192,8 +192,6 @@ static void settle(struct command *cmd, struct place *place, const struct landin
 	struct seg_state *seg = state_alloc(1, sizeof(*seg));
 
 	fill_seg_state(session, state, seg);
-	if (!landing->keep_marks)
-		seg->head.n_marks = 0;
 	place->seg.seq_id = place->object->id;
 	segment_place_init(&session->segment, &place->seg, place->layout->layout, seg,
 			   landing->kind == PLACE_OPEN ? KV_HEAD_SNAPSHOT : KV_HEAD_LIVE,
@@ -328,7 +326,7 @@ static enum cmd_step run_fork(struct command *cmd)
 	for (size_t i = 0; i < fork->n_ones; i++)
 		if (sources_add(cmd, sources, fork->ones[i]->source))
 			goto out;
-	step = sources_read(cmd, sources, false);
+	step = sources_read(cmd, sources, SOURCE_SHARED);
 	for (size_t i = 0; step == CMD_DONE && i < fork->n_ones; i++)
 		if (!fork->ones[i]->parked &&
 		    check_fits(cmd, sources->ones[i].state, fork->ones[i]->max_tokens))
@@ -404,8 +402,7 @@ const struct command_entry cmd_unpin = {.run = run_unpin, .changes = true};
 static enum cmd_step run_takeover(struct command *cmd)
 {
 	Kv__Wire__Takeover *takeover = cmd->request->takeover;
-	struct landing landing = {
-		.kind = PLACE_SEQUENCE, .writer = takeover->writer, .keep_marks = true};
+	struct landing landing = {.kind = PLACE_SEQUENCE, .writer = takeover->writer};
 	struct object *object = NULL, *base;
 	struct place *place;
 	uint64_t update;

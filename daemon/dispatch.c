@@ -345,7 +345,8 @@ static struct session *authenticate(struct core *core, const Kv__Wire__Request *
 {
 	struct session *session = session_find(core, request->session);
 
-	if (!session || session->phase == SESSION_ENDED || request->token.len != TOKEN_BYTES ||
+	if (!session || session->phase == SESSION_ENDED || session->is_ending ||
+	    request->token.len != TOKEN_BYTES ||
 	    sodium_memcmp(request->token.data, session->token, TOKEN_BYTES) != 0)
 		return NULL;
 	return session;

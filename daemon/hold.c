@@ -62,6 +62,12 @@ uint64_t hold_update(struct kv_shm_writer *writer)
 	return kv_word_update(kv_word_load(writer));
 }
 
+static void raise_to(_Atomic uint64_t *mark, uint64_t to)
+{
+	if (atomic_load_explicit(mark, memory_order_relaxed) < to)
+		atomic_store_explicit(mark, to, memory_order_release);
+}
+
 int hold_freeze(const struct segment *segment, struct seg_place *place,
 		const struct seg_state *state, bool *bumped, struct errbuf *err)
 {
@@ -77,11 +83,11 @@ int hold_freeze(const struct segment *segment, struct seg_place *place,
 			"the sequence was frozen %llu times, the limit; fork it and go on "
 			"with the fork",
 			(unsigned long long)count);
-	for (uint32_t g = 0; g < place->n_groups; g++)
-		if (atomic_load_explicit(&shm->frozen_slots[g], memory_order_relaxed) <
-		    state->n_slots[g])
-			atomic_store_explicit(&shm->frozen_slots[g], state->n_slots[g],
-					      memory_order_release);
+	for (uint32_t g = 0; g < place->n_layer_groups; g++)
+		raise_to(&shm->frozen_slots[g], state->n_slots[g]);
+	/* blocks of an undo journal are in no snapshot */
+	if (kv_head_mode(state->head.state) == KV_JOURNAL_REPLAY)
+		raise_to(&shm->frozen_rows, state->head.journal_end);
 	KV_FAULT_POINT();
 	atomic_store_explicit(&shm->freeze_count, count + 1, memory_order_release);
 	KV_FAULT_POINT();
@@ -97,8 +103,8 @@ void hold_rollback(const struct segment *segment, const struct seg_place *place,
 	struct kv_head head = state->head;
 
 	hold_clear(segment, place);
-	head.length_tokens = length_tokens;
-	head.position = length_tokens;
+	head.position -= head.length_tokens - length_tokens;
+	head.length_tokens = head.base_tokens = length_tokens;
 	while (head.n_marks && state->marks[head.n_marks - 1].length_tokens > length_tokens)
 		head.n_marks--;
 	kv_head_store(&shm->copy[kv_head_older(shm, state->update)], &head, state->update + 1);
@@ -159,14 +165,28 @@ void hold_clear(const struct segment *segment, const struct seg_place *place)
 	}
 }
 
+uint64_t hold_outcome(const struct kv_shm_writer *writer, bool *is_open)
+{
+	uint64_t word = atomic_load_explicit(&writer->word, memory_order_acquire);
+	uint64_t update = kv_word_update(word);
+
+	*is_open = kv_word_state(word) == KV_OPEN || kv_word_state(word) == KV_WANTED;
+	if (*is_open && atomic_load_explicit(&writer->decided, memory_order_acquire) == update + 1)
+		update++;
+	return update;
+}
+
 uint64_t hold_bury(struct kv_shm_writer *writer)
 {
-	uint64_t word = kv_word_load(writer);
+	uint64_t generation = kv_word_generation(kv_word_load(writer));
+	bool is_open;
+	uint64_t update = hold_outcome(writer, &is_open);
 
-	atomic_store_explicit(&writer->word,
-			      kv_word(KV_IDLE, kv_word_generation(word) + 1, kv_word_update(word)),
+	KV_FAULT_POINT();
+	atomic_store_explicit(&writer->word, kv_word(KV_IDLE, generation + 1, update),
 			      memory_order_release);
-	return kv_word_update(word);
+	KV_FAULT_POINT();
+	return update;
 }
 
 void hold_recover(struct kv_shm_writer *writer, bool *was_held)

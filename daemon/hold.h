@@ -25,8 +25,8 @@ void hold_cancel(struct kv_shm_writer *writer);
 uint64_t hold_update(struct kv_shm_writer *writer);
 
 /*
- * Freeze of one place under a hold, for a state that was read from it: raises frozen slots and
- * the freeze count. -1 KV_ELIMIT when the count is used up (fork the sequence instead). Skips the
+ * Freeze of one place under a hold, for a state that was read from it: raises frozen slots, with a
+ * replay journal frozen rows, and the freeze count. -1 KV_ELIMIT when the count is used up (fork the sequence instead). Skips the
  * bump if nothing was committed in this sequence since its last freeze: *bumped says.
  */
 int hold_freeze(const struct segment *segment, struct seg_place *place,
@@ -35,7 +35,8 @@ int hold_freeze(const struct segment *segment, struct seg_place *place,
 /*
  * Operator's rollback under a hold, first part: clears stamps above the committed update and
  * fills the older copy with `length_tokens` (<= the committed length), stamped update + 1; marks
- * beyond it are dropped. hold_release(writer, true) makes it true.
+ * beyond it are dropped. Only for what was appended alone (state_may_cut() in daemon/objects.h).
+ * hold_release(writer, true) makes it true.
  */
 void hold_rollback(const struct segment *segment, const struct seg_place *place,
 		   const struct seg_state *state, uint64_t length_tokens);
@@ -48,8 +49,16 @@ void hold_release(struct kv_shm_writer *writer, bool advanced);
 void hold_clear(const struct segment *segment, const struct seg_place *place);
 
 /*
- * The writer is gone (its pidfd fired): makes the word idle whatever it says. Returns the
- * committed update. hold_clear() every place of the writer before reading it.
+ * The writer is gone (its pidfd fired): the update that its sequences are at. The committed one, or
+ * the one behind it, if the writer was publishing that and had decided it (kv_shm_writer.decided).
+ * *is_open: it was publishing.
+ */
+uint64_t hold_outcome(const struct kv_shm_writer *writer, bool *is_open);
+
+/*
+ * Makes the word of a writer that is gone idle, whatever it says, at hold_outcome(), which it
+ * returns: rows of undo journals have been put back by then (daemon/recover_rows.h).
+ * hold_clear() every place of the writer before reading it.
  */
 uint64_t hold_bury(struct kv_shm_writer *writer);
 

@@ -5,12 +5,14 @@
 
 #include "daemon/arena_store.h"
 #include "daemon/command.h"
+#include "daemon/digest_rest.h"
 #include "daemon/objects.h"
 #include "daemon/session.h"
 #include "daemon/source.h"
 #include "daemon/state_log.h"
 
 #define SLICE_BYTES (UINT64_C(4) << 20)
+#define REST_BYTES (UINT64_C(512) << 10) /* small pieces, and to be sorted */
 #define CHUNK_BYTES (256u << 10)
 #define BAD_MAX 64u
 #define LEARN_MAX 256u
@@ -36,6 +38,7 @@ struct job {
 	uint32_t region;
 	uint64_t off; /* in the piece of the region */
 	char *buffer; /* CHUNK_BYTES */
+	struct digest_rest rest;
 	uint64_t n_done_bytes, n_total_bytes, n_blocks, n_known, n_bad;
 	struct bad_block bad[BAD_MAX];
 	uint64_t bad_slots[BAD_MAX];
@@ -183,6 +186,7 @@ static void stop(struct core *core, struct job *job, enum job_state phase)
 	job->block_state = NULL;
 	free(job->buffer);
 	job->buffer = NULL;
+	digest_rest_end(&job->rest);
 	state_unref(core, job->state);
 	job->state = NULL;
 	job->session->n_jobs--;
@@ -192,51 +196,68 @@ static void stop(struct core *core, struct job *job, enum job_state phase)
 static void complete(struct core *core, struct job *job)
 {
 	struct object *object = idlist_find(&core->objects, job->object_id);
+	enum job_state phase = JOB_DONE;
 
 	kv_digest_final(&job->digest, job->result);
+	job->n_done_bytes = job->n_total_bytes; /* rows that are not in force are not read */
 	if (job->n_bad) {
 		errbuf_set(&job->err, KV_ECORRUPT, "%llu of %llu blocks are not what they were",
 			   (unsigned long long)job->n_bad, (unsigned long long)job->n_blocks);
+	} else if (object && object->state == job->state && object->has_digest &&
+		   memcmp(object->digest, job->result, sizeof(object->digest)) != 0) {
+		errbuf_set(&job->err, KV_ECORRUPT,
+			   "all blocks are what they were, but sequence planes or journal rows are "
+			   "not");
+		phase = JOB_FAILED;
 	} else if (object && object->state == job->state && !object->has_digest) {
 		memcpy(object->digest, job->result, sizeof(object->digest));
 		object->has_digest = true;
 		log_object(core, object);
 	}
-	stop(core, job, JOB_DONE);
+	stop(core, job, phase);
 }
 
-/* To the next block that there is; false at the end. */
+/* To the next block of a layer group; false at the end. */
 static bool advance(struct job *job)
 {
 	const struct kv_layout *layout = job->state->layout->layout;
 
-	while (job->group < layout->n_groups) {
+	while (job->group < layout->n_layer_groups) {
 		if (job->index < job->state->n_blocks[job->group])
 			return true;
 		job->index = 0;
-		if (++job->group < layout->n_groups)
+		if (++job->group < layout->n_layer_groups)
 			kv_digest_group(&job->digest, job->group, job->state->n_slots[job->group]);
 	}
 	return false;
 }
 
-static void step(struct core *core, struct job *job)
+/* A slice of the blocks. 1: all are read. */
+static int step_blocks(struct core *core, struct job *job)
 {
 	uint64_t begin = job->n_done_bytes;
 	struct learnt learnt = {.n = 0};
 	int rc = 0;
 
-	while (rc == 0 && job->n_done_bytes - begin < SLICE_BYTES) {
-		if (!advance(job)) {
-			log_learnt(core, job, &learnt);
-			complete(core, job);
-			return;
-		}
-		rc = step_chunk(core, job, &learnt);
-	}
+	while (rc == 0 && job->n_done_bytes - begin < SLICE_BYTES)
+		rc = advance(job) ? step_chunk(core, job, &learnt) : 1;
 	log_learnt(core, job, &learnt);
-	if (rc)
+	return rc;
+}
+
+static void step(struct core *core, struct job *job)
+{
+	uint64_t n_bytes = 0;
+	int rc = step_blocks(core, job);
+
+	if (rc == 1)
+		rc = digest_rest_step(core, &job->rest, &job->digest, REST_BYTES, &n_bytes,
+				      &job->err);
+	job->n_done_bytes += n_bytes;
+	if (rc < 0)
 		stop(core, job, JOB_FAILED);
+	else if (rc == 1)
+		complete(core, job);
 }
 
 bool jobs_step(struct core *core)
@@ -288,6 +309,7 @@ void jobs_free_all(struct core *core)
 		if (job->block_state)
 			XXH3_freeState(job->block_state);
 		free(job->buffer);
+		digest_rest_end(&job->rest);
 		free(job);
 	}
 	idlist_fini(&core->jobs);
@@ -350,15 +372,15 @@ static void reply_job(struct command *cmd, const struct job *job)
 	cmd->reply->job = result;
 }
 
-/* Bytes of the slots that hold tokens: what is read. */
+/* Bytes of what is read: slots that hold tokens, sequence planes, rows. */
 static uint64_t filled_bytes(const struct state *state)
 {
 	const struct kv_layout *layout = state->layout->layout;
 	uint64_t bytes = 0;
 
-	for (uint32_t g = 0; g < layout->n_groups; g++)
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
 		bytes += state->n_slots[g] * (layout->groups[g].block_bytes / layout->block_tokens);
-	return bytes;
+	return bytes + digest_rest_bytes(state);
 }
 
 static struct job *begin_job(struct command *cmd, const struct source *source)
@@ -381,6 +403,7 @@ static struct job *begin_job(struct command *cmd, const struct source *source)
 			    source->state->head.position))
 		state_die("no memory for a job");
 	kv_digest_group(&job->digest, 0, source->state->n_slots[0]);
+	digest_rest_begin(&job->rest, job->state);
 	if (idlist_add(&core->jobs, job->id, job))
 		state_die("no memory for a job");
 	cmd->session->n_jobs++;
@@ -400,7 +423,7 @@ static enum cmd_step run_verify(struct command *cmd)
 				cmd->session->uid, cmd->session->user->n_jobs);
 	sources = state_alloc(1, sizeof(*sources));
 	if (sources_add(cmd, sources, cmd->request->verify->source) == 0)
-		step = sources_read(cmd, sources, false);
+		step = sources_read(cmd, sources, SOURCE_STORED);
 	if (step == CMD_DONE && sources_freeze(cmd, sources))
 		step = CMD_FAIL;
 	if (step == CMD_DONE) {

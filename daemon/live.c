@@ -30,6 +30,13 @@ static const struct state *base_of(const struct session *session, const struct p
 	return base && session_pin_find(session, base) ? base->state : NULL;
 }
 
+bool live_owns_arena(const struct session *session, const struct place *place, uint32_t group,
+		     const struct arena *arena)
+{
+	return arena && arena->session_id == session->id && arena->layout_id == place->layout->id &&
+	       arena->group == group;
+}
+
 static int bad_block(const struct session *session, const struct place *place, uint32_t g,
 		     uint64_t i, uint64_t ref, struct errbuf *err)
 {
@@ -43,31 +50,35 @@ static int bad_block(const struct session *session, const struct place *place, u
 
 /* One group's references, from numbers of the session to those of the core, in place. */
 static int translate(const struct session *session, const struct place *place,
-		     const struct state *base, uint32_t g, uint64_t *refs, uint64_t n,
+		     const struct state *base, uint32_t g, const struct seg_state *seg,
 		     struct errbuf *err)
 {
 	const struct arena *arena = NULL;
-	const uint64_t *base_refs = base ? base->refs[g] : NULL;
-	uint64_t n_base = base && base->layout == place->layout ? base->n_blocks[g] : 0;
+	uint64_t *refs = seg->refs[g];
 	uint32_t number = 0;
 	bool own = false;
 
-	for (uint64_t i = 0; i < n; i++) {
+	if (base && base->layout != place->layout)
+		base = NULL;
+	for (uint64_t i = 0; i < seg->n_blocks[g]; i++) {
 		uint32_t block = kv_ref_block(refs[i]);
+		const uint64_t *shared;
 		uint64_t gref;
 
 		if (kv_ref_arena(refs[i]) != number) {
 			number = kv_ref_arena(refs[i]);
 			arena = session_arena(session, number);
-			own = arena && arena->session_id == session->id &&
-			      arena->layout_id == place->layout->id && arena->group == g;
+			own = live_owns_arena(session, place, g, arena);
 		}
 		if (!arena || block >= arena->n_blocks)
-			return bad_block(session, place, g, i, refs[i], err);
+			return bad_block(session, place, g, seg->first_block[g] + i, refs[i], err);
 		gref = gref_make(arena->id, block);
-		if (!(own && arena_has_granted(arena, block)) &&
-		    !(i < n_base && base_refs[i] == gref))
-			return bad_block(session, place, g, i, refs[i], err);
+		if (!own || !arena_has_granted(arena, block)) {
+			shared = base ? state_block(base, g, seg->first_block[g] + i) : NULL;
+			if (!shared || *shared != gref)
+				return bad_block(session, place, g, seg->first_block[g] + i,
+						 refs[i], err);
+		}
 		refs[i] = gref;
 	}
 	return 0;
@@ -81,6 +92,7 @@ static void move_out(const struct place *place, struct seg_state *seg, struct st
 	state->update = seg->update;
 	for (uint32_t g = 0; g < place->seg.n_groups; g++) {
 		state->n_slots[g] = seg->n_slots[g];
+		state->first_block[g] = seg->first_block[g];
 		state->n_blocks[g] = seg->n_blocks[g];
 		state->refs[g] = seg->refs[g];
 		seg->refs[g] = NULL;
@@ -90,7 +102,7 @@ static void move_out(const struct place *place, struct seg_state *seg, struct st
 }
 
 int live_read(const struct session *session, const struct place *place, uint64_t update,
-	      struct seg_state *seg, struct state **out, struct errbuf *err)
+	      enum live_part part, struct seg_state *seg, struct state **out, struct errbuf *err)
 {
 	const struct state *base = base_of(session, place);
 	struct state *state;
@@ -100,13 +112,15 @@ int live_read(const struct session *session, const struct place *place, uint64_t
 			err->status = KV_ECORRUPT;
 		return -1;
 	}
-	if (seg->head.state == KV_HEAD_NONE) {
+	if (kv_head_state(seg->head.state) == KV_HEAD_NONE) {
 		seg_state_fini(seg);
 		return errbuf_set(err, KV_ENOTFOUND, "place %u holds no sequence",
 				  place->seg.index);
 	}
+	if (part == LIVE_SHARED)
+		seg_state_share(seg, place->layout->layout);
 	for (uint32_t g = 0; g < place->seg.n_groups; g++) {
-		if (translate(session, place, base, g, seg->refs[g], seg->n_blocks[g], err)) {
+		if (translate(session, place, base, g, seg, err)) {
 			seg_state_fini(seg);
 			return -1;
 		}
@@ -132,7 +146,7 @@ int live_peek(const struct session *session, const struct place *place, struct s
 		uint64_t update = hold_update(w);
 		bool moved;
 
-		rc = live_read(session, place, update, seg, out, err);
+		rc = live_read(session, place, update, LIVE_ALL, seg, out, err);
 		atomic_thread_fence(memory_order_acquire);
 		moved = hold_update(w) != update;
 		if (!moved)
@@ -183,22 +197,38 @@ static bool stop(struct kv_shm_writer *w)
 	return false;
 }
 
-static void park_or_drop(struct session *session, struct place *place, bool is_quiet)
+/* What is parked of a place; NULL with err. */
+static struct state *read_to_park(struct session *session, struct place *place, bool is_quiet,
+				  struct errbuf *err)
 {
 	struct kv_shm_writer *w = segment_writer(&session->segment, place->seg.writer);
 	struct seg_state *seg = state_alloc(1, sizeof(*seg));
 	struct state *state = NULL;
+	int rc = is_quiet ? live_read(session, place, hold_update(w), LIVE_ALL, seg, &state, err) :
+			    live_peek(session, place, &state, err);
+
+	free(seg);
+	if (rc)
+		return NULL;
+	if (place->is_torn)
+		errbuf_set(err, KV_ECORRUPT, "it is half overwritten");
+	else if (!is_quiet && kv_head_mode(state->head.state) == KV_JOURNAL_UNDO)
+		errbuf_set(err, KV_EBUSY, "its writer is overwriting it and does not end");
+	else
+		return state;
+	state_unref(session->core, state);
+	return NULL;
+}
+
+static void park_or_drop(struct session *session, struct place *place, bool is_quiet)
+{
+	struct state *state = NULL;
 	struct errbuf err = {0};
-	int rc = 0;
 
 	if (place->object->name)
-		rc = is_quiet ? live_read(session, place, hold_update(w), seg, &state, &err) :
-				live_peek(session, place, &state, &err);
-	if (rc) {
-		state = NULL;
+		state = read_to_park(session, place, is_quiet, &err);
+	if (place->object->name && !state)
 		log_warn("session", "%s is dropped: %s", place->object->name, err.text);
-	}
-	free(seg);
 	live_leave(session, place, state);
 }
 

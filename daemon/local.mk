@@ -11,7 +11,8 @@ kvcached_LDADD = libkvdaemon.la
 # commit protocol, core's side
 libkvdaemon_la_SOURCES += \
 	daemon/hold.c daemon/hold.h \
-	daemon/segment.c daemon/segment.h
+	daemon/segment.c daemon/segment.h \
+	daemon/segment_place.c
 
 # plumbing: processes, loop, links, sockets, settings
 libkvdaemon_la_SOURCES += \
@@ -84,6 +85,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/commands_rollback.c \
 	daemon/commands_sequences.c \
 	daemon/commands_snapshots.c \
+	daemon/digest_rest.c daemon/digest_rest.h \
 	daemon/dispatch.c \
 	daemon/events.c daemon/events.h \
 	daemon/holds.c \
@@ -97,6 +99,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/places.c \
 	daemon/pool.c daemon/pool.h \
 	daemon/recover.c daemon/recover.h \
+	daemon/recover_rows.c daemon/recover_rows.h \
 	daemon/requests.c daemon/requests.h \
 	daemon/session.c daemon/session.h \
 	daemon/session_attach.c \

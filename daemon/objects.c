@@ -147,24 +147,97 @@ void state_unref(struct core *core, struct state *state)
 	state_free(state);
 }
 
-struct state *state_cut(const struct state *state, uint64_t n_tokens)
+void state_set_counts(struct state *state)
 {
 	const struct kv_layout *layout = state->layout->layout;
-	struct state *cut = state_new(state->layout);
 
-	cut->update = state->update + 1; /* a rollback is an update that says less */
-	cut->head = state->head;
-	cut->head.length_tokens = n_tokens;
-	cut->head.position = n_tokens;
-	while (cut->head.n_marks && state->marks[cut->head.n_marks - 1].length_tokens > n_tokens)
-		cut->head.n_marks--;
-	if (cut->head.n_marks)
-		cut->marks = state_copy(state->marks, cut->head.n_marks * sizeof(cut->marks[0]));
 	for (uint32_t g = 0; g < layout->n_groups; g++) {
-		cut->n_slots[g] = n_tokens;
-		cut->n_blocks[g] = kv_layout_blocks(layout, n_tokens);
-		cut->refs[g] = state_copy(state->refs[g], cut->n_blocks[g] * sizeof(uint64_t));
+		struct kv_window window = kv_head_window(layout, &state->head, g);
+
+		state->n_slots[g] = g < layout->n_layer_groups ?
+					    kv_layout_slots(layout, g, state->head.base_tokens) :
+					    0;
+		state->first_block[g] = window.first;
+		state->n_blocks[g] = window.n;
 	}
+}
+
+const uint64_t *state_block(const struct state *state, uint32_t group, uint64_t number)
+{
+	if (number < state->first_block[group] ||
+	    number - state->first_block[group] >= state->n_blocks[group])
+		return NULL;
+	return &state->refs[group][number - state->first_block[group]];
+}
+
+/* A state with a header that says less: its tables are parts of the other's. */
+static struct state *reduce(const struct state *state, const struct kv_head *head)
+{
+	struct state *part = state_new(state->layout);
+
+	part->update = state->update;
+	part->head = *head;
+	state_set_counts(part);
+	if (head->n_marks)
+		part->marks = state_copy(state->marks, head->n_marks * sizeof(part->marks[0]));
+	for (uint32_t g = 0; g < state->layout->layout->n_groups; g++)
+		part->refs[g] = state_copy(
+			part->n_blocks[g] ? state_block(state, g, part->first_block[g]) : NULL,
+			part->n_blocks[g] * sizeof(uint64_t));
+	return part;
+}
+
+bool state_has_private(const struct state *state)
+{
+	struct kv_head head = state->head;
+
+	kv_head_share(&head);
+	return head.n_marks != state->head.n_marks ||
+	       head.journal_first != state->head.journal_first || head.planes != state->head.planes;
+}
+
+struct state *state_share(const struct state *state)
+{
+	struct kv_head head = state->head;
+
+	kv_head_share(&head);
+	return reduce(state, &head);
+}
+
+int state_may_cut(const struct kv_layout *layout, const struct kv_head *head, uint64_t n_tokens,
+		  const char *what, struct errbuf *err)
+{
+	bool is_simple = kv_head_mode(head->state) == KV_JOURNAL_NONE &&
+			 !(head->state & KV_HEAD_SCATTERED);
+
+	if (n_tokens == head->length_tokens)
+		return 0;
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
+		is_simple &= kv_layout_slots(layout, g, head->length_tokens) == head->length_tokens;
+	if (!is_simple)
+		return errbuf_set(err, KV_EUNSUPPORTED,
+				  "%s has a journal: only its writer can roll it back; kvcachectl "
+				  "rollback does so for a sequence without a writer",
+				  what);
+	if (kv_planes_now(head->planes))
+		return errbuf_set(err, KV_EJOURNAL,
+				  "%s has sequence planes and no journal: what they were at %llu "
+				  "tokens is not known",
+				  what, (unsigned long long)n_tokens);
+	return 0;
+}
+
+struct state *state_cut(const struct state *state, uint64_t n_tokens)
+{
+	struct kv_head head = state->head;
+	struct state *cut;
+
+	head.position -= head.length_tokens - n_tokens;
+	head.length_tokens = head.base_tokens = n_tokens;
+	while (head.n_marks && state->marks[head.n_marks - 1].length_tokens > n_tokens)
+		head.n_marks--;
+	cut = reduce(state, &head);
+	cut->update++; /* a rollback is an update that says less */
 	return cut;
 }
 

@@ -31,7 +31,23 @@ static inline struct state *state_ref(struct state *state)
 /* Frees it with its last reference; NULL is allowed. */
 void state_unref(struct core *core, struct state *state);
 
-/* The first n_tokens of a state, as a new one that is not published. */
+/* Counts of slots and blocks as its header says. */
+void state_set_counts(struct state *state);
+
+/* The block of that number in a group; NULL: the state has none. */
+const uint64_t *state_block(const struct state *state, uint32_t group, uint64_t number);
+
+/* Has it more than a snapshot or fork keeps? Then what they keep, as a new one that is not
+ * published. */
+bool state_has_private(const struct state *state);
+struct state *state_share(const struct state *state);
+
+/*
+ * The first n_tokens of a state, as a new one that is not published: only where the rest was
+ * appended and nothing else (state_may_cut). `what` names the sequence in messages.
+ */
+int state_may_cut(const struct kv_layout *layout, const struct kv_head *head, uint64_t n_tokens,
+		  const char *what, struct errbuf *err);
 struct state *state_cut(const struct state *state, uint64_t n_tokens);
 
 uint64_t state_bytes(const struct state *state);

@@ -91,13 +91,32 @@ struct place *session_place_new(struct session *session, enum place_kind kind, u
 	return place;
 }
 
-int session_place_prepare(struct session *session, const struct place *place,
-			  const uint64_t n_blocks[KV_GROUPS_MAX], struct errbuf *err)
+struct preparing {
+	const struct segment *segment;
+	uint64_t table_off;
+	struct errbuf *err;
+};
+
+static int populate_range(void *arg, uint32_t entry, uint64_t i, uint64_t n)
 {
-	for (uint32_t g = 0; g < place->seg.n_groups; g++)
-		if (populate(&session->segment, place->seg.table_off[g],
-			     n_blocks[g] * sizeof(struct kv_shm_entry), err))
+	const struct preparing *p = arg;
+	uint64_t off = p->table_off + entry * sizeof(struct kv_shm_entry);
+	uint64_t page = off & ~(uint64_t)(KV_SHM_PAGE - 1);
+
+	(void)i;
+	return populate(p->segment, page, off - page + n * sizeof(struct kv_shm_entry), p->err);
+}
+
+int session_place_prepare(struct session *session, const struct place *place,
+			  const struct state *state, struct errbuf *err)
+{
+	for (uint32_t g = 0; g < place->seg.n_groups; g++) {
+		struct preparing p = {&session->segment, place->seg.table_off[g], err};
+
+		if (segment_ranges(&place->seg, g, state->first_block[g], state->n_blocks[g],
+				   populate_range, &p))
 			return -1;
+	}
 	return 0;
 }
 

@@ -18,7 +18,9 @@ static bool complete(const struct session *session, const struct place *place,
 	if (hold_update(w) == one->update &&
 	    segment_read(&session->segment, &place->seg, place->layout->layout, one->update, seg,
 			 NULL) == 0) {
-		if (one->length_tokens <= seg->head.length_tokens) {
+		if (one->length_tokens <= seg->head.length_tokens &&
+		    state_may_cut(place->layout->layout, &seg->head, one->length_tokens, "",
+				  NULL) == 0) {
 			hold_rollback(&session->segment, &place->seg, seg, one->length_tokens);
 			done = true;
 		}

@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PEEK_TRIES 64
-
 /* What is written of a freed table stays in memory, zeroed, if it is not much: making its pages
  * anew is what costs most of a fork. */
 #define WARM_TABLE_BYTES (UINT64_C(64) << 10)
@@ -161,6 +159,8 @@ void segment_writer_init(struct segment *segment, uint32_t writer)
 {
 	struct kv_shm_writer *w = segment_writer(segment, writer);
 
+	/* of the writer before: its numbers begin anew with the word's */
+	atomic_store_explicit(&w->decided, 0, memory_order_relaxed);
 	atomic_store_explicit(&w->word, kv_word(KV_IDLE, 0, 1), memory_order_release);
 	atomic_store_explicit(&w->in_use, 1, memory_order_release);
 }
@@ -245,47 +245,68 @@ static void give_space(struct segment *segment, uint64_t off, uint64_t bytes)
 	segment->warm_bytes += n_warm;
 }
 
+uint32_t segment_n_entries(const struct kv_layout *layout, uint32_t group, uint64_t max_tokens)
+{
+	switch (layout->groups[group].kind) {
+	case KV_GROUP_JOURNAL: return KV_JOURNAL_BLOCKS_MAX;
+	case KV_GROUP_STATES: return KV_STATES_MAX;
+	default:
+		return (uint32_t)kv_layout_blocks(layout,
+						  kv_layout_slots(layout, group, max_tokens));
+	}
+}
+
+/* The tables of a place lie in one piece: a fork finds, and gives back, one room and not ten. */
+static uint64_t tables_bytes(const struct seg_place *place)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t g = 0; g < place->n_groups; g++)
+		bytes += table_bytes(place->n_entries[g]);
+	return bytes;
+}
+
 int segment_table_alloc(struct segment *segment, struct seg_place *place,
 			const struct kv_layout *layout, struct errbuf *err)
 {
-	uint64_t most = place->max_tokens;
+	uint64_t off;
 
-	if (layout->max_slots < most)
-		most = layout->max_slots;
 	place->n_groups = layout->n_groups;
-	for (uint32_t g = 0; g < layout->n_groups; g++) {
-		place->n_entries[g] = (uint32_t)kv_layout_blocks(layout, most);
-		place->table_off[g] = take_space(segment, table_bytes(place->n_entries[g]));
-		if (place->table_off[g])
-			continue;
-		place->n_groups = g;
-		segment_table_free(segment, place);
+	place->n_layer_groups = layout->n_layer_groups;
+	for (uint32_t g = 0; g < layout->n_groups; g++)
+		place->n_entries[g] = segment_n_entries(layout, g, place->max_tokens);
+	off = take_space(segment, tables_bytes(place));
+	if (!off)
 		return errbuf_set(
 			err, KV_ELIMIT,
 			"the control segment has no room for a block table of %llu tokens; "
 			"use a smaller max_tokens or free sequences",
 			(unsigned long long)place->max_tokens);
+	for (uint32_t g = 0; g < layout->n_groups; g++) {
+		place->table_off[g] = off;
+		off += table_bytes(place->n_entries[g]);
 	}
 	return 0;
 }
 
 void segment_table_free(struct segment *segment, const struct seg_place *place)
 {
-	for (uint32_t g = 0; g < place->n_groups; g++)
-		give_space(segment, place->table_off[g], table_bytes(place->n_entries[g]));
+	give_space(segment, place->table_off[0], tables_bytes(place));
 }
 
 int segment_table_take(struct segment *segment, const struct seg_place *place, struct errbuf *err)
 {
-	for (uint32_t g = 0; g < place->n_groups; g++) {
-		uint64_t off = place->table_off[g], bytes = table_bytes(place->n_entries[g]);
-		uint64_t end = off + bytes;
+	uint64_t off = place->table_off[0], bytes = tables_bytes(place);
 
-		if (off < tables_off() || off % KV_SHM_PAGE || off > KV_SHM_BYTES ||
-		    bytes > KV_SHM_BYTES - off)
-			return errbuf_set(err, KV_EINVAL, "table outside of the control segment");
-		if (end > segment->tables_end_off)
-			segment->tables_end_off = end;
+	if (off < tables_off() || off % KV_SHM_PAGE || off > KV_SHM_BYTES ||
+	    bytes > KV_SHM_BYTES - off)
+		return errbuf_set(err, KV_EINVAL, "table outside of the control segment");
+	if (off + bytes > segment->tables_end_off)
+		segment->tables_end_off = off + bytes;
+	for (uint32_t g = 0; g < place->n_groups; g++) {
+		if (place->table_off[g] != off)
+			return errbuf_set(err, KV_EINVAL, "tables that are not in one piece");
+		off += table_bytes(place->n_entries[g]);
 	}
 	return 0;
 }
@@ -299,200 +320,4 @@ int segment_tables_taken(struct segment *segment, struct errbuf *err)
 		return errbuf_errno(err, KV_EINTERNAL, errno,
 				    "cannot zero what is free of a control segment");
 	return 0;
-}
-
-/* ---- places ------------------------------------------------------------------------------- */
-
-static struct kv_shm_entry *entries(const struct segment *segment, const struct seg_place *place,
-				    uint32_t g, unsigned copy)
-{
-	return kv_shm_entry(segment->base, place->table_off[g], place->n_entries[g], copy, 0);
-}
-
-void segment_place_spare(struct segment *segment, const struct seg_place *place)
-{
-	struct kv_shm_place *shm = segment_place(segment, place->index);
-
-	memset((void *)shm, 0, offsetof(struct kv_shm_place, marks));
-	shm->writer = place->writer;
-	shm->n_groups = place->n_groups;
-	shm->layout_id = place->layout_id;
-	shm->seq_id = place->seq_id;
-	shm->max_tokens = place->max_tokens;
-	memcpy(shm->table_off, place->table_off, sizeof(shm->table_off));
-	memcpy(shm->n_entries, place->n_entries, sizeof(shm->n_entries));
-	atomic_store_explicit(&shm->freeze_count, 1, memory_order_release);
-}
-
-static void fill_tables(struct segment *segment, const struct seg_place *place,
-			const struct seg_state *state, uint64_t stamp)
-{
-	for (uint32_t g = 0; g < place->n_groups; g++) {
-		struct kv_shm_entry *table = entries(segment, place, g, 0);
-
-		for (uint64_t i = 0; i < state->n_blocks[g]; i++) {
-			uint64_t ref = state->refs[g][i];
-
-			ref = kv_ref(0, kv_ref_arena(ref), kv_ref_block(ref));
-			atomic_store_explicit(&table[i].ref, ref, memory_order_relaxed);
-			atomic_store_explicit(&table[i].stamp, stamp, memory_order_relaxed);
-		}
-	}
-}
-
-static void fill_marks(struct kv_shm_place *shm, const struct seg_state *state)
-{
-	for (uint32_t i = 0; i < state->head.n_marks; i++) {
-		struct kv_shm_mark *mark = &shm->marks[i];
-
-		atomic_store_explicit(&mark->id, state->marks[i].id, memory_order_relaxed);
-		atomic_store_explicit(&mark->update, state->marks[i].update, memory_order_relaxed);
-		atomic_store_explicit(&mark->length_tokens, state->marks[i].length_tokens,
-				      memory_order_relaxed);
-		atomic_store_explicit(&mark->journal_end, state->marks[i].journal_end,
-				      memory_order_relaxed);
-	}
-}
-
-void segment_place_init(struct segment *segment, const struct seg_place *place,
-			const struct kv_layout *layout, const struct seg_state *state,
-			enum kv_head_state head_state, uint64_t base_id)
-{
-	struct kv_shm_place *shm = segment_place(segment, place->index);
-	struct kv_head head = {.state = head_state};
-	uint64_t stamp = kv_word_update(kv_word_load(segment_writer(segment, place->writer)));
-
-	(void)layout;
-	segment_place_spare(segment, place);
-	atomic_store_explicit(&shm->base_id, base_id, memory_order_relaxed);
-	if (state) {
-		head = state->head;
-		head.state = head_state;
-		fill_tables(segment, place, state, stamp);
-		fill_marks(shm, state);
-	}
-	kv_head_store(&shm->copy[0], &head, stamp);
-}
-
-/* ---- reading ------------------------------------------------------------------------------ */
-
-static int read_head(const struct kv_shm_place *shm, const struct seg_place *place,
-		     const struct kv_layout *layout, struct seg_state *state, struct errbuf *err)
-{
-	int c = kv_head_current(shm, state->update);
-	uint64_t most = place->max_tokens;
-
-	if (layout->max_slots < most)
-		most = layout->max_slots;
-	if (c < 0)
-		return errbuf_set(err, KV_EINVAL, "sequence in place %u was never committed",
-				  place->index);
-	kv_head_load(&shm->copy[c], &state->head);
-	state->stamp = atomic_load_explicit(&shm->copy[c].stamp, memory_order_relaxed);
-	if (state->head.length_tokens > most || state->head.n_marks > KV_MARKS_MAX ||
-	    state->head.state > KV_HEAD_SNAPSHOT)
-		return errbuf_set(
-			err, KV_EINVAL,
-			"header in place %u makes no sense: length %llu of at most %llu, %u "
-			"marks",
-			place->index, (unsigned long long)state->head.length_tokens,
-			(unsigned long long)most, state->head.n_marks);
-	return 0;
-}
-
-static int read_marks(const struct kv_shm_place *shm, struct seg_state *state, struct errbuf *err)
-{
-	uint64_t before = 0;
-
-	for (uint32_t i = 0; i < state->head.n_marks; i++) {
-		const struct kv_shm_mark *mark = &shm->marks[i];
-		struct seg_mark *out = &state->marks[i];
-
-		out->id = atomic_load_explicit(&mark->id, memory_order_relaxed);
-		out->update = atomic_load_explicit(&mark->update, memory_order_relaxed);
-		out->length_tokens = atomic_load_explicit(&mark->length_tokens,
-							  memory_order_relaxed);
-		out->journal_end = atomic_load_explicit(&mark->journal_end, memory_order_relaxed);
-		if (out->length_tokens < before || out->length_tokens > state->head.length_tokens)
-			return errbuf_set(err, KV_EINVAL, "mark %u makes no sense", i);
-		before = out->length_tokens;
-	}
-	return 0;
-}
-
-static int read_table(const struct segment *segment, const struct seg_place *place, uint32_t g,
-		      struct seg_state *state, struct errbuf *err)
-{
-	const struct kv_shm_entry *t0 = entries(segment, place, g, 0);
-	const struct kv_shm_entry *t1 = entries(segment, place, g, 1);
-	uint64_t n = state->n_blocks[g];
-
-	state->refs[g] = malloc((n ? n : 1) * sizeof(uint64_t));
-	if (!state->refs[g])
-		return errbuf_set(err, KV_ENOMEM, "no memory for a block table of %llu blocks",
-				  (unsigned long long)n);
-	for (uint64_t i = 0; i < n; i++) {
-		int c = kv_stamps_current(&t0[i].stamp, &t1[i].stamp, state->update);
-
-		if (c < 0)
-			return errbuf_set(err, KV_EINVAL,
-					  "block %llu of group %u in place %u was never committed",
-					  (unsigned long long)i, g, place->index);
-		state->refs[g][i] = atomic_load_explicit(c ? &t1[i].ref : &t0[i].ref,
-							 memory_order_relaxed);
-	}
-	return 0;
-}
-
-int segment_read(const struct segment *segment, const struct seg_place *place,
-		 const struct kv_layout *layout, uint64_t update, struct seg_state *state,
-		 struct errbuf *err)
-{
-	const struct kv_shm_place *shm = segment_place(segment, place->index);
-
-	memset(state, 0, sizeof(*state));
-	state->update = update;
-	if (read_head(shm, place, layout, state, err) || read_marks(shm, state, err))
-		return -1;
-	for (uint32_t g = 0; g < place->n_groups; g++) {
-		state->n_slots[g] = state->head.length_tokens;
-		state->n_blocks[g] = kv_layout_blocks(layout, state->n_slots[g]);
-		if (read_table(segment, place, g, state, err)) {
-			seg_state_fini(state);
-			return -1;
-		}
-	}
-	return 0;
-}
-
-void seg_state_fini(struct seg_state *state)
-{
-	for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) {
-		free(state->refs[g]);
-		state->refs[g] = NULL;
-	}
-}
-
-int segment_peek(const struct segment *segment, uint32_t index, uint32_t writer,
-		 struct kv_head *head, uint64_t *update)
-{
-	struct kv_shm_writer *w = segment_writer(segment, writer);
-	const struct kv_shm_place *shm = segment_place(segment, index);
-
-	for (int i = 0; i < PEEK_TRIES; i++) {
-		uint64_t word = kv_word_load(w);
-		int c = kv_head_current(shm, kv_word_update(word));
-
-		if (c < 0) {
-			*head = (struct kv_head){.state = KV_HEAD_NONE};
-		} else {
-			kv_head_load(&shm->copy[c], head);
-		}
-		/* An acquire fence keeps the loads above the second look at the word. */
-		atomic_thread_fence(memory_order_acquire);
-		*update = kv_word_update(word);
-		if (kv_word_update(kv_word_load(w)) == *update)
-			return 0;
-	}
-	return -EAGAIN;
 }

@@ -12,9 +12,8 @@
 
 #include <stdint.h>
 
-#include "proto/commit.h"
 #include "proto/errbuf.h"
-#include "proto/layout.h"
+#include "proto/journal.h"
 
 struct segment {
 	int fd;     /* owned */
@@ -31,10 +30,11 @@ struct seg_place {
 	uint32_t index;
 	uint32_t writer;
 	uint32_t n_groups;
+	uint32_t n_layer_groups; /* the first of them: those that have slots */
 	uint64_t layout_id;
 	uint64_t seq_id;
 	uint64_t max_tokens;
-	uint64_t table_off[KV_GROUPS_MAX];
+	uint64_t table_off[KV_GROUPS_MAX]; /* one behind the other, in one piece */
 	uint32_t n_entries[KV_GROUPS_MAX];
 	uint64_t frozen_stamp; /* stamp of the header at the last freeze, 0: none in this life */
 };
@@ -42,9 +42,10 @@ struct seg_place {
 /* A committed state that was copied out of a segment and checked, or that a snapshot holds. */
 struct seg_state {
 	struct kv_head head;
-	uint64_t stamp;  /* of the header copy */
-	uint64_t update; /* committed update it was read at */
-	uint64_t n_slots[KV_GROUPS_MAX];
+	uint64_t stamp;                      /* of the header copy */
+	uint64_t update;                     /* committed update it was read at */
+	uint64_t n_slots[KV_GROUPS_MAX];     /* of a layer group; 0 for the others */
+	uint64_t first_block[KV_GROUPS_MAX]; /* number of the first; not 0 in windows only */
 	uint64_t n_blocks[KV_GROUPS_MAX];
 	uint64_t *refs[KV_GROUPS_MAX]; /* [n_blocks]: kv_ref() as in the table; owned */
 	struct seg_mark {
@@ -73,10 +74,13 @@ void segment_set_arena(struct segment *segment, uint32_t arena, uint64_t arena_i
 /* Resets a commit word to idle, update 1, generation 0, for a new writer. */
 void segment_writer_init(struct segment *segment, uint32_t writer);
 
+/* Entries of a group's table, for a sequence of at most max_tokens. */
+uint32_t segment_n_entries(const struct kv_layout *layout, uint32_t group, uint64_t max_tokens);
+
 /*
- * Finds room for the tables of a place (fills table_off, n_entries from max_tokens) / gives it
- * back / marks room as used that a catalogue record names. -1 with KV_ELIMIT if the segment is
- * full.
+ * Finds room for the tables of a place (fills groups, table_off, n_entries from max_tokens) /
+ * gives it back / marks room as used that a catalogue record names. -1 with KV_ELIMIT if the
+ * segment is full.
  */
 int segment_table_alloc(struct segment *segment, struct seg_place *place,
 			const struct kv_layout *layout, struct errbuf *err);
@@ -85,6 +89,14 @@ int segment_table_take(struct segment *segment, const struct seg_place *place, s
 /* After a restart, when all tables that are in use were taken: what a dead core had begun to fill
  * or had not zeroed yet is zero. */
 int segment_tables_taken(struct segment *segment, struct errbuf *err);
+
+/*
+ * Calls fn for the ranges of entries of a group's table that blocks [first, first + n) stand in:
+ * one, or two where a window goes round the end of its table. Stops at the first that is not 0.
+ */
+typedef int segment_range_fn(void *arg, uint32_t entry, uint64_t i, uint64_t n);
+int segment_ranges(const struct seg_place *place, uint32_t group, uint64_t first, uint64_t n,
+		   segment_range_fn *fn, void *arg);
 
 /*
  * Initialises a place that nobody uses: header copy stamped with the writer's committed update,
@@ -101,14 +113,17 @@ void segment_place_spare(struct segment *segment, const struct seg_place *place)
 
 /*
  * Reads what a place holds at committed update `update` (the caller holds the word, or the
- * writer is gone and stamps were cleared). Checks length, marks and every entry (arena number
- * < KV_ARENAS_MAX); whether the session may use a block is the caller's to check. -1: KV_EINVAL
+ * writer is gone and stamps were cleared). Checks header, marks and that every entry was
+ * committed; whether the session may use a block is the caller's to check. -1: KV_EINVAL
  * with what is wrong; -1 KV_ENOMEM. Freed by seg_state_fini.
  */
 int segment_read(const struct segment *segment, const struct seg_place *place,
 		 const struct kv_layout *layout, uint64_t update, struct seg_state *state,
 		 struct errbuf *err);
 void seg_state_fini(struct seg_state *state);
+
+/* Leaves of a state what a snapshot or fork keeps of it (kv_head_share). */
+void seg_state_share(struct seg_state *state, const struct kv_layout *layout);
 
 /*
  * Only the header, racing with the writer (for listings and gauges): a consistent copy, or

@@ -15,6 +15,7 @@
 #include "daemon/live.h"
 #include "daemon/objects.h"
 #include "daemon/pidfd.h"
+#include "daemon/recover_rows.h"
 #include "daemon/requests.h"
 #include "daemon/state_log.h"
 
@@ -211,6 +212,64 @@ static void let_go(struct session *session, bool gone)
 	requests_drop_all(session);
 }
 
+/* A few milliseconds of work. */
+#define ROWS_A_ROUND 2048u
+/* Its connection hangs up a moment before its process has gone. */
+#define OVERDUE_NS (LOOP_NS_PER_S / 2)
+
+/* An update in place is neither there nor not: rows put back what it overwrote, once the process is
+ * gone; while it lives its writer comes to an end by itself, or is overdue. */
+static bool may_end(struct session *session)
+{
+	if (session->is_gone)
+		return recover_rows(session, ROWS_A_ROUND);
+	return !recover_rows_open(session) ||
+	       (session->is_ending && core_now_ns(session->core) >= session->overdue_ns);
+}
+
+static void drop_conn(struct session *session)
+{
+	if (!session->conn)
+		return;
+	session->conn->user = NULL;
+	attach_close(session->conn);
+	session->conn = NULL;
+}
+
+/* Nobody can come back to it any more; what is left to do is done in rounds and ticks. */
+static void end_later(struct session *session)
+{
+	struct loop *loop = session->core->env->loop;
+
+	if (!session->is_ending)
+		session->overdue_ns = core_now_ns(session->core) + OVERDUE_NS;
+	session->is_ending = true;
+	session->phase = SESSION_AWAY;
+	drop_conn(session);
+	if (!session->is_gone)
+		return;
+	loop_io_remove(loop, &session->pidfd_io); /* it has said all */
+	loop_task_add(loop, &session->core->work_task);
+}
+
+bool sessions_end_on(struct core *core, bool tick)
+{
+	bool more = false;
+
+	for (size_t i = 0; i < core->sessions.n;) {
+		struct session *session = core->sessions.items[i].thing;
+		uint64_t id = session->id;
+
+		if (session->is_ending && (session->is_gone || tick)) {
+			session_end(session, "its process has gone, or does not end an update");
+			session = session_find(core, id);
+			more |= session && session->is_ending && session->is_gone;
+		}
+		i = idlist_after(&core->sessions, id);
+	}
+	return more;
+}
+
 static void forget(struct session *session)
 {
 	struct core *core = session->core;
@@ -228,11 +287,17 @@ void session_end(struct session *session, const char *why)
 	struct core *core = session->core;
 	bool gone = pidfd_has_exited(session->pidfd);
 
+	session->is_gone = gone;
+	if (session->phase != SESSION_ENDED && !may_end(session)) {
+		end_later(session);
+		return;
+	}
 	if (session->phase != SESSION_ENDED) {
 		log_debug("session", "%llu of pid %u (%s) ends: %s",
 			  (unsigned long long)session->id, session->pid, session->comm, why);
 		let_go(session, gone);
 		session->phase = SESSION_ENDED;
+		session->is_ending = false;
 		event_note(core, EVENT_SESSION_ENDED, session->id, session->id, session->uid, 0);
 		log_session(core, session);
 		state_make_true(core); /* before its blocks are zeroed */
@@ -241,11 +306,7 @@ void session_end(struct session *session, const char *why)
 		segment_fini(&session->segment);
 		session->segment.base = NULL;
 		state_drop_kept(core, KEPT_SEGMENT, session->id);
-		if (session->conn) {
-			session->conn->user = NULL;
-			attach_close(session->conn);
-			session->conn = NULL;
-		}
+		drop_conn(session);
 	}
 	/* without memory that its process could write there is nothing to wait for */
 	if (gone || !session->arenas)

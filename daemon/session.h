@@ -8,6 +8,10 @@
  * at once, and the memory that its process could write stays in quarantine until the pidfd fires.
  * One that has no such memory (any more) is forgotten.
  *
+ * One that overwrites slots of a named sequence right then ends a little later (is_ending): when
+ * the rows of the undo journal have been put back (daemon/recover_rows.h), for which its process
+ * must have gone, or when its writer is through, at most a second or two.
+ *
  * A session that is AWAY (the core was restarted) is kept for as long as its process lives, not
  * for a fixed time: the library has no thread of its own, so a process that computes for a minute
  * cannot come back earlier. Core thread.
@@ -32,6 +36,10 @@ void session_end(struct session *session, const char *why);
 /* Forgets ended sessions that have no memory in quarantine: there is nothing to wait for, though
  * their process lives. In the next round: nobody holds one of them then. */
 void sessions_forget_emptied(struct core *core);
+
+/* Goes on with sessions that could not end at once: those whose process has gone, and at each tick
+ * the others. True: call again in the next round. */
+bool sessions_end_on(struct core *core, bool tick);
 
 /* Frees the memory of a session without any word to anyone (end of the core). */
 void session_free(struct session *session);
@@ -71,10 +79,10 @@ struct place *session_place_new(struct session *session, enum place_kind kind, u
 				const struct layout_entry *layout, uint64_t max_tokens,
 				struct errbuf *err);
 
-/* Puts memory behind the parts of its tables that n_blocks of each group need, so that filling
+/* Puts memory behind the parts of its tables that the blocks of a state need, so that filling
  * them is no fault. -1 with KV_ENOMEM. */
 int session_place_prepare(struct session *session, const struct place *place,
-			  const uint64_t n_blocks[KV_GROUPS_MAX], struct errbuf *err);
+			  const struct state *state, struct errbuf *err);
 
 /* Gives a place back; its tables after the next commit. */
 void session_place_free(struct session *session, struct place *place);

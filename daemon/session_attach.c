@@ -47,8 +47,8 @@ static struct session *find_again(struct core *core, const struct attach_conn *c
 {
 	struct session *session = session_find(core, hello->session);
 
-	if (!session || session->phase == SESSION_ENDED || session->uid != conn->uid ||
-	    hello->token.len != TOKEN_BYTES ||
+	if (!session || session->phase == SESSION_ENDED || session->is_ending ||
+	    session->uid != conn->uid || hello->token.len != TOKEN_BYTES ||
 	    sodium_memcmp(hello->token.data, session->token, TOKEN_BYTES) != 0) {
 		errbuf_set(err, KV_ESESSION, "session is unknown or has ended; attach anew");
 		return NULL;

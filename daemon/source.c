@@ -20,10 +20,8 @@ int sources_add(struct command *cmd, struct sources *sources, const Kv__Wire__Ta
 	if (cmd_target(cmd, wire, &source->target))
 		return -1;
 	sources->n++;
-	if (!is_live(source)) {
-		source->state = state_ref(source->target.object->state);
+	if (!is_live(source))
 		return 0;
-	}
 	return holds_add(cmd, source->target.session, source->target.place->seg.writer);
 }
 
@@ -56,19 +54,33 @@ static struct state *frozen_state(const struct session *session, const struct pl
 	return idlist_find(&session->core->states, place->frozen_id);
 }
 
-static int read_live(struct command *cmd, struct source *source, bool again)
+static int read_live(struct command *cmd, struct source *source, enum source_part part)
 {
 	struct session *session = source->target.session;
 	struct place *place = source->target.place;
 	uint64_t update = hold_update(segment_writer(&session->segment, place->seg.writer));
-	struct state *frozen = again ? NULL : frozen_state(session, place, update);
+	struct state *frozen = part == SOURCE_ALL ? NULL : frozen_state(session, place, update);
 
 	if (frozen) {
 		source->state = state_ref(frozen);
 		return 0;
 	}
 	source->seg = state_alloc(1, sizeof(*source->seg));
-	return live_read(session, place, update, source->seg, &source->state, &cmd->err);
+	return live_read(session, place, update, part == SOURCE_ALL ? LIVE_ALL : LIVE_SHARED,
+			 source->seg, &source->state, &cmd->err);
+}
+
+/* Of a sequence that waits for takeover, a snapshot or fork keeps less than all. */
+static int read_stored(struct command *cmd, struct source *source, enum source_part part)
+{
+	struct state *state = source->target.object->state;
+
+	if (part != SOURCE_SHARED || !state_has_private(state)) {
+		source->state = state_ref(state);
+		return 0;
+	}
+	source->state = state_share(state);
+	return state_count_arenas(cmd->core, source->state, &cmd->err);
 }
 
 /* The records of what is about to be published must find room. */
@@ -82,12 +94,12 @@ static int check_room(struct command *cmd, const struct sources *sources)
 		n_bytes += sizeof(struct cat_state) + KV_MARKS_MAX * sizeof(struct cat_mark) +
 			   sizeof(struct cat_object) + KV_NAME_BYTES_MAX;
 		for (uint32_t g = 0; g < KV_GROUPS_MAX; g++)
-			n_bytes += state->n_blocks[g] * sizeof(uint64_t);
+			n_bytes += state->n_blocks[g] * sizeof(struct cat_run);
 	}
 	return catalogue_room(&cmd->core->catalogue, n_bytes, &cmd->err);
 }
 
-enum cmd_step sources_read(struct command *cmd, struct sources *sources, bool headers)
+enum cmd_step sources_read(struct command *cmd, struct sources *sources, enum source_part part)
 {
 	enum cmd_step step = holds_try(cmd);
 
@@ -96,7 +108,7 @@ enum cmd_step sources_read(struct command *cmd, struct sources *sources, bool he
 	for (uint32_t i = 0; i < sources->n; i++) {
 		struct source *source = &sources->ones[i];
 
-		if (is_live(source) && read_live(cmd, source, headers))
+		if (is_live(source) ? read_live(cmd, source, part) : read_stored(cmd, source, part))
 			return CMD_FAIL;
 		source->update = source->state->update;
 		source->origin_id = source->target.object ? source->target.object->id :
@@ -123,10 +135,10 @@ int sources_freeze(struct command *cmd, struct sources *sources)
 	for (uint32_t i = 0; i < sources->n; i++) {
 		struct source *source = &sources->ones[i];
 
-		if (!source->seg)
-			continue;
-		state_publish(cmd->core, source->state);
-		source->target.place->frozen_id = source->state->id;
+		if (!source->state->id)
+			state_publish(cmd->core, source->state);
+		if (source->seg)
+			source->target.place->frozen_id = source->state->id;
 	}
 	return 0;
 }

@@ -23,12 +23,18 @@ struct sources {
 /* Resolves one more target and asks for a hold of its writer if it is live. 0, or -1 with err. */
 int sources_add(struct command *cmd, struct sources *sources, const Kv__Wire__Target *wire);
 
+/* How much of each. */
+enum source_part {
+	SOURCE_ALL,    /* all; seg is wanted for each live one */
+	SOURCE_SHARED, /* what a snapshot or fork keeps */
+	SOURCE_STORED, /* the same of live ones, the state of others as it is */
+};
+
 /*
- * Holds all, reads all. CMD_DONE: each has a state; live ones are not frozen or published yet, but
- * one that has not changed since its last freeze may have the state of that. `headers`: seg is
- * wanted for each live one.
+ * Holds all, reads all. CMD_DONE: each has a state; those that are new are not frozen or published
+ * yet, but a live one that has not changed since its last freeze may have the state of that.
  */
-enum cmd_step sources_read(struct command *cmd, struct sources *sources, bool headers);
+enum cmd_step sources_read(struct command *cmd, struct sources *sources, enum source_part part);
 
 /* Freezes the live ones and publishes their states. 0; -1: a freeze count is used up, nothing has
  * changed but freeze marks. */

@@ -166,6 +166,7 @@ static bool work(void *arg)
 
 	more |= arenas_scrub(core, SLICE_BYTES);
 	more |= jobs_step(core);
+	more |= sessions_end_on(core, false);
 	sessions_forget_emptied(core);
 	commit(core);
 	return more;
@@ -185,6 +186,8 @@ static void on_tick(void *arg)
 
 	arenas_cool_idle(core);
 	overdraft_check(core);
+	if (sessions_end_on(core, true))
+		loop_task_add(core->env->loop, &core->work_task);
 	if (loop_timer_in(core->env->loop, &core->tick_timer, TICK_NS))
 		log_error("core", "no memory for a timer");
 }

@@ -64,7 +64,8 @@ struct state {
 	const struct layout_entry *layout;
 	struct kv_head head;
 	uint64_t update;
-	uint64_t n_slots[KV_GROUPS_MAX];
+	uint64_t n_slots[KV_GROUPS_MAX];     /* of a layer group; 0 for the others */
+	uint64_t first_block[KV_GROUPS_MAX]; /* number of the first; not 0 in windows only */
 	uint64_t n_blocks[KV_GROUPS_MAX];
 	uint64_t *refs[KV_GROUPS_MAX]; /* [n_blocks] gref_make(); owned */
 	struct seg_mark *marks;        /* [head.n_marks]; owned */
@@ -112,6 +113,7 @@ struct place {
 	struct object *object; /* the live sequence, or the snapshot that is open; NULL: spare */
 	struct object *base;   /* whose blocks it uses as well; NULL: none */
 	uint64_t frozen_id;    /* state of its last freeze, if that still exists; 0: none */
+	bool is_torn;          /* was being overwritten, and its journal does not help */
 };
 
 struct writer {
@@ -147,6 +149,13 @@ struct request {
 	bool logged; /* its result is in the catalogue */
 };
 
+/* How far the rows of a dead session's undo journals have been put back (recover_rows.h). */
+struct row_recovery {
+	uint32_t place;
+	bool is_begun, has_complained;
+	uint64_t first, next; /* rows [first, next) of the place are to be put back */
+};
+
 struct session {
 	uint64_t id;
 	uint8_t token[TOKEN_BYTES];
@@ -154,6 +163,10 @@ struct session {
 	char comm[16];
 	uint64_t created_unix_ns;
 	enum session_phase phase;
+	bool is_ending;      /* but an update in place has to end before, one way or the other */
+	bool is_gone;        /* while it is ending: its process has exited */
+	uint64_t overdue_ns; /* while it is ending: then it ends as it is */
+	struct row_recovery rows;
 	struct core *core;
 	struct pool_user *user;
 	struct attach_conn *conn; /* NULL unless attached */

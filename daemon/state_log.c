@@ -179,6 +179,8 @@ void log_state(struct core *core, const struct state *state)
 				 .journal_first = state->head.journal_first,
 				 .journal_end = state->head.journal_end,
 				 .planes = state->head.planes,
+				 .base_tokens = state->head.base_tokens,
+				 .head_state = state->head.state,
 				 .n_marks = state->head.n_marks,
 				 .n_groups = n_groups};
 	size_t n = sizeof(head) + state->head.n_marks * sizeof(struct cat_mark);
@@ -187,8 +189,6 @@ void log_state(struct core *core, const struct state *state)
 
 	if (core->is_loading)
 		return;
-	memcpy(head.n_slots, state->n_slots, sizeof(head.n_slots));
-	memcpy(head.n_blocks, state->n_blocks, sizeof(head.n_blocks));
 	for (uint32_t g = 0; g < n_groups; g++) {
 		head.n_runs[g] = count_runs(state->refs[g], state->n_blocks[g]);
 		n += head.n_runs[g] * sizeof(*run);

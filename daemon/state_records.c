@@ -210,48 +210,61 @@ static int load_number(struct loader *loader, const void *p, uint32_t n, struct 
 
 /* ---- states and objects ------------------------------------------------------------------- */
 
+static struct kv_head head_of(const struct cat_state *r)
+{
+	return (struct kv_head){.length_tokens = r->length_tokens,
+				.position = r->position,
+				.journal_first = r->journal_first,
+				.journal_end = r->journal_end,
+				.planes = r->planes,
+				.base_tokens = r->base_tokens,
+				.n_marks = r->n_marks,
+				.state = r->head_state};
+}
+
+/* The runs of one group are as many blocks as the header has. */
+static bool runs_fit(const struct cat_run *run, uint64_t n_runs, uint64_t n_blocks)
+{
+	for (; n_runs; n_runs--, run++) {
+		if (run->n_blocks > n_blocks)
+			return false;
+		n_blocks -= run->n_blocks;
+	}
+	return n_blocks == 0;
+}
+
 static bool state_fits(const struct cat_state *r, uint32_t n, const struct layout_entry *entry)
 {
 	uint64_t bytes = sizeof(*r) + (uint64_t)r->n_marks * sizeof(struct cat_mark);
+	struct kv_head head = head_of(r);
 
-	if (!entry || r->n_groups != entry->layout->n_groups || r->n_marks > KV_MARKS_MAX)
+	if (!entry || r->n_groups != entry->layout->n_groups ||
+	    kv_head_wrong(entry->layout, &head, KV_TOKENS_MAX))
 		return false;
 	for (uint32_t g = 0; g < r->n_groups; g++) {
-		if (r->n_slots[g] > KV_TOKENS_MAX || r->n_slots[g] != r->length_tokens ||
-		    r->n_runs[g] > r->n_blocks[g] ||
-		    r->n_blocks[g] != kv_layout_blocks(entry->layout, r->n_slots[g]))
+		const struct cat_run *runs = (const void *)((const char *)r + bytes);
+		uint64_t n_blocks = kv_head_window(entry->layout, &head, g).n;
+
+		if (bytes > n || r->n_runs[g] > (n - bytes) / sizeof(*runs) ||
+		    !runs_fit(runs, r->n_runs[g], n_blocks))
 			return false;
-		bytes += r->n_runs[g] * sizeof(struct cat_run);
+		bytes += r->n_runs[g] * sizeof(*runs);
 	}
 	return bytes == n;
 }
 
-/* Fills one group's table from its runs. False if they are not as many blocks. */
-static bool load_runs(const struct cat_run *run, uint64_t n_runs, uint64_t *refs, uint64_t n)
-{
-	uint64_t i = 0;
-
-	for (; n_runs; n_runs--, run++) {
-		if (run->n_blocks > n - i)
-			return false;
-		for (uint64_t b = 0; b < run->n_blocks; b++)
-			refs[i++] = run->first + b;
-	}
-	return i == n;
-}
-
-static bool load_tables(struct state *state, const struct cat_state *r)
+static void load_tables(struct state *state, const struct cat_state *r)
 {
 	const struct cat_run *run = (const struct cat_run *)((const struct cat_mark *)(r + 1) +
 							     r->n_marks);
-	bool fits = true;
 
 	for (uint32_t g = 0; g < r->n_groups; g++) {
-		state->refs[g] = state_alloc(r->n_blocks[g], sizeof(uint64_t));
-		fits &= load_runs(run, r->n_runs[g], state->refs[g], r->n_blocks[g]);
-		run += r->n_runs[g];
+		uint64_t *ref = state->refs[g] = state_alloc(state->n_blocks[g], sizeof(uint64_t));
+
+		for (uint64_t i = 0; i < r->n_runs[g]; i++, run++)
+			for (uint64_t b = 0; b < run->n_blocks; b++)
+				*ref++ = run->first + b;
 	}
-	return fits;
 }
 
 static void load_marks(struct state *state, const struct cat_mark *marks)
@@ -288,18 +301,12 @@ static int load_state(struct loader *loader, const void *p, uint32_t n, struct e
 	if (idlist_find(&core->states, r->id) || !state_fits(r, n, entry))
 		return records_bad(err, "a state");
 	state = state_new(entry);
-	state->head = (struct kv_head){.length_tokens = r->length_tokens,
-				       .position = r->position,
-				       .journal_first = r->journal_first,
-				       .journal_end = r->journal_end,
-				       .planes = r->planes,
-				       .n_marks = r->n_marks};
+	state->head = head_of(r);
 	state->update = r->update;
-	memcpy(state->n_slots, r->n_slots, sizeof(state->n_slots));
-	memcpy(state->n_blocks, r->n_blocks, sizeof(state->n_blocks));
+	state_set_counts(state);
 	load_marks(state, (const struct cat_mark *)(r + 1));
-	if (!load_tables(state, r) || !blocks_fit(core, state) ||
-	    state_count_arenas(core, state, err)) {
+	load_tables(state, r);
+	if (!blocks_fit(core, state) || state_count_arenas(core, state, err)) {
 		state_free(state);
 		return records_bad(err, "a state whose blocks are not there");
 	}
@@ -414,14 +421,10 @@ static void free_place(struct session *session, uint32_t index)
 /* The table of a place is as long as its layout and max_tokens make it. */
 static bool place_fits(const struct cat_place *r, const struct layout_entry *entry)
 {
-	uint64_t most = r->max_tokens;
-
-	if (!entry || r->n_groups != entry->layout->n_groups || most > KV_TOKENS_MAX)
+	if (!entry || r->n_groups != entry->layout->n_groups || r->max_tokens > KV_TOKENS_MAX)
 		return false;
-	if (entry->layout->max_slots < most)
-		most = entry->layout->max_slots;
 	for (uint32_t g = 0; g < r->n_groups; g++)
-		if (r->n_entries[g] != kv_layout_blocks(entry->layout, most))
+		if (r->n_entries[g] != segment_n_entries(entry->layout, g, r->max_tokens))
 			return false;
 	return true;
 }
@@ -451,6 +454,7 @@ static int load_place(struct loader *loader, const void *p, uint32_t n, struct e
 	place->seg = (struct seg_place){.index = r->index,
 					.writer = r->writer,
 					.n_groups = r->n_groups,
+					.n_layer_groups = place->layout->layout->n_layer_groups,
 					.layout_id = r->layout_id,
 					.seq_id = r->kind == PLACE_SPARE ? 0 : r->object_id,
 					.max_tokens = r->max_tokens};

@@ -48,9 +48,19 @@ void kv_digest_block(struct kv_digest *digest, const struct kv_block_digest *blo
 	put(digest, block->bytes, sizeof(block->bytes));
 }
 
-void kv_digest_states(struct kv_digest *digest, const struct kv_layout *layout, const void *block)
+void kv_digest_states_begin(struct kv_digest *digest)
 {
 	put(digest, "states", sizeof("states"));
+}
+
+void kv_digest_states_part(struct kv_digest *digest, const void *bytes, size_t n_bytes)
+{
+	put(digest, bytes, n_bytes);
+}
+
+void kv_digest_states(struct kv_digest *digest, const struct kv_layout *layout, const void *block)
+{
+	kv_digest_states_begin(digest);
 	for (uint32_t i = 0; i < layout->n_planes; i++)
 		if (layout->planes[i].scope == KV_PLANE_SEQUENCE)
 			put(digest, (const char *)block + layout->plane_off[i],

@@ -37,6 +37,10 @@ void kv_digest_block(struct kv_digest *digest, const struct kv_block_digest *blo
 /* The version of the sequence planes that counts; `block` is a whole block of the states group. */
 void kv_digest_states(struct kv_digest *digest, const struct kv_layout *layout, const void *block);
 
+/* The same piece by piece: the bytes of the sequence planes in the order of the layout. */
+void kv_digest_states_begin(struct kv_digest *digest);
+void kv_digest_states_part(struct kv_digest *digest, const void *bytes, size_t n_bytes);
+
 /* How many rows are in force, then each of them in the order above; payload is the row's. */
 void kv_digest_rows(struct kv_digest *digest, uint64_t n_rows);
 void kv_digest_row(struct kv_digest *digest, const struct kv_layout *layout,

@@ -381,7 +381,7 @@ void fake_commit(struct fake_client *c, uint32_t place, uint64_t length, uint64_
 
 	assert_true(current >= 0);
 	kv_head_load(&shm->copy[current], &head);
-	head.length_tokens = head.position = length;
+	head.length_tokens = head.base_tokens = head.position = length;
 	assert_true(kv_word_swap(w, word, kv_word(KV_OPEN, kv_word_generation(word), update)));
 	for (uint64_t i = 0; i < n; i++) {
 		struct kv_shm_entry *e0 = kv_shm_entry(segment, shm->table_off[0],

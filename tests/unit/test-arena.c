@@ -83,13 +83,13 @@ static char *piece(struct fixture *f, uint32_t block, uint32_t r)
 
 static void fill(struct fixture *f, uint32_t block, int value)
 {
-	for (uint32_t r = 0; r < f->layout->n_regions; r++)
+	for (uint32_t r = 0; r < f->layout->groups[0].n_regions; r++)
 		memset(piece(f, block, r), value, f->layout->regions[r].piece_bytes);
 }
 
 static void assert_filled(struct fixture *f, uint32_t block, int value)
 {
-	for (uint32_t r = 0; r < f->layout->n_regions; r++)
+	for (uint32_t r = 0; r < f->layout->groups[0].n_regions; r++)
 		for (uint32_t i = 0; i < f->layout->regions[r].piece_bytes; i++)
 			assert_int_equal((unsigned char)piece(f, block, r)[i], value);
 }
@@ -198,7 +198,7 @@ static void test_prefault_puts_pages_there(void **state)
 	prefault(&f, 20, 3);
 	assert_int_equal(arena_resident_bytes(f.arena), 3 * f.arena->block_bytes);
 	assert_int_equal(mincore(f.arena->base, f.arena->n_bytes, present), 0);
-	for (uint32_t r = 0; r < f.layout->n_regions; r++)
+	for (uint32_t r = 0; r < f.layout->groups[0].n_regions; r++)
 		assert_int_equal(present[(size_t)(piece(&f, 22, r) - f.arena->base) / 4096] & 1, 1);
 	free(present);
 	end(&f);
