@@ -62,16 +62,17 @@ static int reserve_rows(struct kvc_batch *batch)
 	Kv__Wire__Reply *reply;
 	int rc = 0;
 
-	for (uint32_t g = 0; g < fields->n_groups; g++) {
-		batch->n_row_blocks[g] = (size_t)kv_layout_blocks(fields, batch->max_tokens);
+	for (uint32_t g = 0; g < fields->n_layer_groups; g++) {
+		batch->n_row_blocks[g] = (size_t)kv_layout_blocks(
+			fields, kv_layout_slots(fields, g, batch->max_tokens));
 		needs.n_blocks[g] = (uint32_t)batch->n_row_blocks[g] * batch->n_rows;
 	}
 	reply = reserve_ask(session, batch->layout, &needs);
 	if (!reply)
 		return -1;
-	if (reply->runs->n_runs != fields->n_groups)
+	if (reply->runs->n_runs != fields->n_layer_groups)
 		rc = kvc_fail(KV_EPROTO, "the daemon granted %zu runs for a batch of %u groups",
-			      reply->runs->n_runs, fields->n_groups);
+			      reply->runs->n_runs, fields->n_layer_groups);
 	for (size_t i = 0; rc == 0 && i < reply->runs->n_runs; i++)
 		rc = grant_rows(batch, reply->runs->runs[i]);
 	rpc_reply_free(reply);
@@ -99,11 +100,6 @@ static int check_size(const struct kvc_layout *layout, uint32_t n_rows, uint64_t
 	if (max_tokens == 0 || max_tokens > KV_TOKENS_MAX)
 		return kvc_fail(KV_ERANGE, "max_tokens of a batch is 1 to %u, not %llu",
 				KV_TOKENS_MAX, (unsigned long long)max_tokens);
-	if (max_tokens > layout->fields->max_slots)
-		return kvc_fail(KV_EBOUND,
-				"max_tokens is %llu, a layer group's bound is %llu slots",
-				(unsigned long long)max_tokens,
-				(unsigned long long)layout->fields->max_slots);
 	n_blocks = kv_layout_blocks(layout->fields, max_tokens) * n_rows;
 	if (n_blocks > KV_REF_BLOCK_MAX)
 		return kvc_fail(KV_ETOOBIG, "a batch of %llu blocks is larger than an arena, %llu",

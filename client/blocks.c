@@ -175,21 +175,82 @@ static void take_from_pool(struct kvc_seq *seq, uint32_t group, uint32_t n)
 	}
 }
 
-void seq_need(struct kvc_seq *seq, uint64_t n_tokens, uint32_t need[KV_GROUPS_MAX])
+/* Blocks that the next n_tokens tokens of a group take, and one to copy into. */
+static uint64_t layer_blocks(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint64_t base = seq->head.base_tokens + (seq->is_open ? seq->open_tokens : 0);
+
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+		return 0;
+	return kv_layout_blocks(layout, kv_layout_slots(layout, group, base + n_tokens)) -
+	       kv_layout_blocks(layout, kv_layout_slots(layout, group, base)) + 1;
+}
+
+/* Journal rows of n_tokens one-token updates. */
+static uint64_t token_rows(const struct kvc_seq *seq, uint64_t n_tokens)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	uint64_t length = seq->head.length_tokens + (seq->is_open ? seq->open_tokens : 0);
+	uint64_t rows = n_tokens + 1;
 
-	for (uint32_t g = 0; g < seq->n_groups; g++) {
-		uint64_t blocks = kv_layout_blocks(layout, length + n_tokens) -
-				  kv_layout_blocks(layout, length) + 1;
-		uint32_t have = seq->groups[g].spares.n;
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++) {
+		uint64_t slots = kv_layout_slots(layout, g, length + n_tokens);
+		uint64_t n = seq_mode(seq) == KV_JOURNAL_REPLAY ? n_tokens :
+								  length + n_tokens - slots;
 
-		if (blocks > have)
-			take_from_pool(seq, g, (uint32_t)blocks - have);
-		have = seq->groups[g].spares.n;
-		need[g] = blocks > have ? (uint32_t)blocks - have : 0;
+		rows += (n < n_tokens ? n : n_tokens) * layout->groups[g].n_heads;
 	}
+	return rows;
+}
+
+uint64_t seq_row_blocks(const struct kvc_seq *seq, uint64_t n_rows)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint32_t log2 = layout->journal[seq_mode(seq)].rows_log2;
+	uint64_t end = seq->is_open ? seq->open_rows_end : seq->head.journal_end;
+
+	return ((end + n_rows - 1) >> log2) - (end >> log2) + 2;
+}
+
+/* Versions of the sequence planes that can be kept at a time. */
+static uint64_t state_blocks(const struct kvc_seq *seq, uint64_t n_tokens)
+{
+	uint64_t most = KV_STATES_MAX;
+
+	if (seq_mode(seq) == KV_JOURNAL_NONE)
+		most = 1;
+	if (seq_mode(seq) == KV_JOURNAL_UNDO && seq->journal.keep_steps < KV_STATES_MAX / 2)
+		most = 2 * (uint64_t)seq->journal.keep_steps + 1;
+	return n_tokens < most ? n_tokens : most;
+}
+
+uint64_t seq_blocks_wanted(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens)
+{
+	switch (seq->layout->fields->groups[group].kind) {
+	case KV_GROUP_JOURNAL:
+		if (seq_mode(seq) == KV_JOURNAL_NONE)
+			return 0;
+		return seq_row_blocks(seq, token_rows(seq, n_tokens));
+	case KV_GROUP_STATES: return state_blocks(seq, n_tokens);
+	default: return layer_blocks(seq, group, n_tokens);
+	}
+}
+
+uint32_t seq_short_of(struct kvc_seq *seq, uint32_t group, uint64_t n_blocks)
+{
+	uint32_t have = seq->groups[group].spares.n;
+
+	if (n_blocks > have)
+		take_from_pool(seq, group, (uint32_t)n_blocks - have);
+	have = seq->groups[group].spares.n;
+	return n_blocks > have ? (uint32_t)n_blocks - have : 0;
+}
+
+void seq_need(struct kvc_seq *seq, uint64_t n_tokens, uint32_t need[KV_GROUPS_MAX])
+{
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		need[g] = seq_short_of(seq, g, seq_blocks_wanted(seq, g, n_tokens));
 }
 
 /* ---- pools and release -------------------------------------------------------------------- */

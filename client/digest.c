@@ -1,49 +1,141 @@
 /* kvc_digest: over the mappings of this process. Reads every byte; not a hot-path call. */
 #include "proto/digest.h"
+
+#include <stdlib.h>
+
 #include "client/error.h"
-#include "client/seq.h"
+#include "client/journal.h"
 
 static void hash_block(struct kvc_seq *seq, XXH3_state_t *state, uint32_t group, uint64_t index,
 		       const void **pieces, struct kv_block_digest *out)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	const struct kv_group *g = &layout->groups[group];
-	struct kvc_block block = seq->groups[group].mirror[index];
-	const struct arena_map *arena = session_arena_mapped(seq->writer->session, block.arena);
-	uint64_t left = seq->head.length_tokens - index * layout->block_tokens;
+	uint64_t left = kv_layout_slots(layout, group, seq->head.base_tokens) -
+			index * layout->block_tokens;
 
 	for (uint32_t r = 0; r < g->n_regions; r++)
-		pieces[r] = arena->base + arena->region_off[r] +
-			    (uint64_t)block.block *
-				    layout->regions[g->first_region + r].piece_bytes;
+		pieces[r] = seq_piece(seq, g->first_region + r, seq->groups[group].mirror[index]);
 	kv_block_digest(state, layout, group, pieces,
 			left < layout->block_tokens ? (uint32_t)left : layout->block_tokens, out);
 }
 
-int kvc_digest(kvc_seq *seq, uint8_t digest[16])
+static void hash_group(struct kvc_seq *seq, XXH3_state_t *state, uint32_t group,
+		       const void **pieces, struct kv_digest *all)
+{
+	kv_digest_group(all, group,
+			kv_layout_slots(seq->layout->fields, group, seq->head.base_tokens));
+	for (uint64_t i = 0; i < seq->groups[group].end_block; i++) {
+		struct kv_block_digest block;
+
+		hash_block(seq, state, group, i, pieces, &block);
+		kv_digest_block(all, &block);
+	}
+}
+
+static void hash_states(const struct kvc_seq *seq, struct kv_digest *all)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	const void *pieces[2 * KV_LAYERS_MAX];
+	uint32_t now = kv_planes_now(seq->head.planes);
+	const struct seq_group *g;
+
+	if (now == 0)
+		return;
+	g = &seq->groups[layout->states_group];
+	kv_digest_states(all, layout,
+			 seq_piece(seq, layout->groups[layout->states_group].first_region,
+				   g->mirror[group_index(g, now - 1)]));
+}
+
+/* ---- rows in force ------------------------------------------------------------------------ */
+
+struct row_key {
+	uint64_t key; /* layer, head, slot: as they are sorted */
+	uint64_t row;
+};
+
+static int compare_keys(const void *a, const void *b)
+{
+	const struct row_key *x = a, *y = b;
+
+	return x->key < y->key ? -1 : x->key > y->key;
+}
+
+/* Rows that no later one displaces. */
+static size_t collect(const struct kvc_seq *seq, struct row_key *keys)
+{
+	uint64_t end = seq->head.journal_end;
+	size_t n = 0;
+
+	for (uint64_t row = seq->head.journal_first; row < end; row++) {
+		const struct kv_row *r = journal_row(seq, row);
+
+		if (r->kind != KV_ROW_VECTOR ||
+		    journal_find(seq, r->layer, r->head, r->slot, end) != row)
+			continue;
+		keys[n++] = (struct row_key){
+			(uint64_t)r->layer << 48 | (uint64_t)r->head << 32 | r->slot, row};
+	}
+	return n;
+}
+
+static int hash_rows(const struct kvc_seq *seq, struct kv_digest *all)
+{
+	struct row_key *keys;
+	size_t n = seq->head.journal_end - seq->head.journal_first;
+
+	if (seq_mode(seq) != KV_JOURNAL_REPLAY || n == 0)
+		return 0;
+	keys = malloc(n * sizeof(keys[0]));
+	if (!keys)
+		return kvc_fail(KVC_ENOMEM, "no memory for a digest of %zu rows", n);
+	n = collect(seq, keys);
+	qsort(keys, n, sizeof(keys[0]), compare_keys);
+	if (n)
+		kv_digest_rows(all, n);
+	for (size_t i = 0; i < n; i++)
+		kv_digest_row(all, seq->layout->fields, journal_row(seq, keys[i].row),
+			      journal_payload(seq, keys[i].row));
+	free(keys);
+	return 0;
+}
+
+/* ---- all ---------------------------------------------------------------------------------- */
+
+static int hash_all(struct kvc_seq *seq, XXH3_state_t *state, const void **pieces,
+		    uint8_t digest[16])
+{
+	const struct kv_layout *layout = seq->layout->fields;
 	struct kv_digest all;
+
+	if (kv_digest_begin(&all, layout, seq->head.length_tokens, seq->head.position))
+		return kvc_fail(KVC_ENOMEM, "no memory for a digest");
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
+		hash_group(seq, state, g, pieces, &all);
+	hash_states(seq, &all);
+	if (hash_rows(seq, &all)) {
+		kv_digest_drop(&all);
+		return -1;
+	}
+	kv_digest_final(&all, digest);
+	return 0;
+}
+
+int kvc_digest(kvc_seq *seq, uint8_t digest[16])
+{
 	XXH3_state_t *state;
+	const void **pieces;
+	int rc;
 
 	if (session_check(seq->writer->session))
 		return -1;
 	state = XXH3_createState();
-	if (!state || kv_digest_begin(&all, layout, seq->head.length_tokens, seq->head.position)) {
-		XXH3_freeState(state);
-		return kvc_fail(KVC_ENOMEM, "no memory for a digest");
-	}
-	for (uint32_t g = 0; g < seq->n_groups; g++) {
-		kv_digest_group(&all, g, seq->head.length_tokens);
-		for (uint64_t i = 0; i < seq->groups[g].n_blocks; i++) {
-			struct kv_block_digest block;
-
-			hash_block(seq, state, g, i, pieces, &block);
-			kv_digest_block(&all, &block);
-		}
-	}
-	kv_digest_final(&all, digest);
+	pieces = malloc(seq->layout->fields->n_regions * sizeof(pieces[0]));
+	if (state && pieces)
+		rc = hash_all(seq, state, pieces, digest);
+	else
+		rc = kvc_fail(KVC_ENOMEM, "no memory for a digest");
+	free(pieces);
 	XXH3_freeState(state);
-	return 0;
+	return rc;
 }

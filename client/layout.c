@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/codecs.h"
 #include "client/error.h"
 #include "client/link.h"
 #include "client/options.h"
@@ -191,6 +192,10 @@ static struct kvc_layout *append(struct kvc_session *session, uint64_t id, struc
 	if (!layout)
 		return NULL;
 	*layout = (struct kvc_layout){.session = session, .id = id, .fields = fields};
+	if (codecs_make(layout)) {
+		free(layout);
+		return NULL;
+	}
 	link->layouts[link->n_layouts++] = layout;
 	return layout;
 }
@@ -289,6 +294,7 @@ void session_layouts_fini(struct kvc_session *session)
 	struct session_link *link = session->link;
 
 	for (size_t i = 0; i < link->n_layouts; i++) {
+		codecs_free(link->layouts[i]);
 		kv_layout_free(link->layouts[i]->fields);
 		free(link->layouts[i]);
 	}

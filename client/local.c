@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "client/error.h"
-#include "client/seq.h"
+#include "client/journal.h"
 
 /* A spare place for sequences of this layout that are at least as long. */
 static struct kvc_seq *take_spare_place(struct kvc_seq *parent)
@@ -33,20 +33,11 @@ static void give_spare_place(struct kvc_seq *spare)
 	spare->writer->spare = spare;
 }
 
-static uint64_t blocks_wanted(const struct kvc_seq *parent, uint64_t n_tokens)
-{
-	uint64_t length = parent->head.length_tokens;
-
-	return kv_layout_blocks(parent->layout->fields, length + n_tokens) -
-	       kv_layout_blocks(parent->layout->fields, length) + 1;
-}
-
 static int check_reserve(struct kvc_seq *parent, uint64_t n_tokens)
 {
-	uint64_t want = blocks_wanted(parent, n_tokens);
-
 	for (uint32_t g = 0; g < parent->n_groups; g++) {
 		const struct block_pool *pool = writer_pool(parent->writer, parent->layout, g);
+		uint64_t want = seq_blocks_wanted(parent, g, n_tokens);
 		uint64_t have = parent->groups[g].spares.n + (pool ? pool->blocks.n : 0);
 
 		if (have < want)
@@ -67,11 +58,10 @@ static void move_block(struct block_stack *to, struct block_stack *from)
 
 static void move_reserve(struct kvc_seq *fork, struct kvc_seq *parent, uint64_t n_tokens)
 {
-	uint64_t want = blocks_wanted(parent, n_tokens);
-
 	for (uint32_t g = 0; g < parent->n_groups; g++) {
 		struct block_pool *pool = writer_pool(parent->writer, parent->layout, g);
 		struct block_stack *spares = &fork->groups[g].spares;
+		uint64_t want = seq_blocks_wanted(parent, g, n_tokens);
 
 		while (spares->n < want)
 			move_block(spares, pool && pool->blocks.n ? &pool->blocks :
@@ -83,12 +73,20 @@ static void move_reserve(struct kvc_seq *fork, struct kvc_seq *parent, uint64_t 
 static void freeze(struct kvc_seq *parent)
 {
 	struct kv_shm_place *shm = parent->shm;
-	uint64_t length = parent->head.length_tokens;
 	uint64_t count = atomic_load_explicit(&shm->freeze_count, memory_order_relaxed);
 
-	for (uint32_t g = 0; g < parent->n_groups; g++)
-		if (atomic_load_explicit(&shm->frozen_slots[g], memory_order_relaxed) < length)
-			atomic_store_explicit(&shm->frozen_slots[g], length, memory_order_release);
+	for (uint32_t g = 0; g < parent->layout->fields->n_layer_groups; g++) {
+		uint64_t slots = kv_layout_slots(parent->layout->fields, g,
+						 parent->head.base_tokens);
+
+		if (atomic_load_explicit(&shm->frozen_slots[g], memory_order_relaxed) < slots)
+			atomic_store_explicit(&shm->frozen_slots[g], slots, memory_order_release);
+	}
+	if (seq_mode(parent) == KV_JOURNAL_REPLAY &&
+	    atomic_load_explicit(&shm->frozen_rows, memory_order_relaxed) <
+		    parent->head.journal_end)
+		atomic_store_explicit(&shm->frozen_rows, parent->head.journal_end,
+				      memory_order_release);
 	KV_FAULT_POINT();
 	atomic_store_explicit(&shm->freeze_count, count + 1, memory_order_release);
 	KV_FAULT_POINT();
@@ -112,22 +110,32 @@ static inline void fill_entry(struct kv_shm_entry *entry, struct kvc_block block
 	KV_FAULT_POINT();
 }
 
-static void share_table(struct kvc_seq *fork, const struct kvc_seq *parent)
+/* A group's part of the window that the fork keeps. */
+static void share_group(struct kvc_seq *fork, const struct kvc_seq *parent, uint32_t group,
+			struct kv_window window)
 {
+	const struct seq_group *from = &parent->groups[group];
+	struct seq_group *to = &fork->groups[group];
 	uint64_t stamp = fork->writer->update + 1;
 
-	for (uint32_t i = 0; i < parent->n_groups; i++) {
-		const struct seq_group *from = &parent->groups[i];
-		struct seq_group *to = &fork->groups[i];
+	to->first_block = window.first;
+	to->end_block = to->pending_end = window.first + window.n;
+	to->n_copied = 0;
+	for (uint64_t n = window.first; n < to->end_block; n++) {
+		uint64_t i = group_index(to, n);
 
-		to->n_blocks = from->n_blocks;
-		to->pending_first = to->pending_end = from->n_blocks;
-		memcpy(to->mirror, from->mirror, from->n_blocks * sizeof(to->mirror[0]));
-		memset(to->meta, 0, from->n_blocks * sizeof(to->meta[0]));
-		for (uint64_t b = 0; b < from->n_blocks; b++)
-			fill_entry(&to->copies[0][b], to->mirror[b], stamp);
-		blocks_ref(fork->writer, from->mirror, from->n_blocks);
+		to->mirror[i] = from->mirror[group_index(from, n)];
+		to->meta[i] = 0;
+		fill_entry(&to->copies[0][i], to->mirror[i], stamp);
 	}
+	seq_ref_blocks(fork, group);
+}
+
+static void share_table(struct kvc_seq *fork, const struct kvc_seq *parent,
+			const struct kv_head *head)
+{
+	for (uint32_t g = 0; g < parent->n_groups; g++)
+		share_group(fork, parent, g, kv_head_window(parent->layout->fields, head, g));
 }
 
 static void reset(struct kvc_seq *fork, struct kvc_seq *parent)
@@ -136,8 +144,6 @@ static void reset(struct kvc_seq *fork, struct kvc_seq *parent)
 	fork->frozen_stamp = 0;
 	fork->split_reason = NULL;
 	fork->head = (struct kv_head){.state = KV_HEAD_NONE};
-	for (uint32_t g = 0; g < fork->n_groups; g++)
-		fork->groups[g].copied_from = (struct kvc_block){0, 0};
 	if (fork->base_id)
 		session_base_ref(fork->writer->session, fork->base_id);
 	atomic_store_explicit(&fork->shm->base_id, fork->base_id, memory_order_relaxed);
@@ -146,27 +152,48 @@ static void reset(struct kvc_seq *fork, struct kvc_seq *parent)
 			      memory_order_relaxed);
 }
 
+/* A fork has its parent's journal: the settings, and an index of its own. */
+static int share_index(struct kvc_seq *fork, const struct kvc_seq *parent,
+		       const struct kv_head *head)
+{
+	fork->journal.max_rows = parent->journal.max_rows;
+	fork->journal.keep_steps = parent->journal.keep_steps;
+	fork->journal.when_full = parent->journal.when_full;
+	if (kv_head_mode(head->state) == KV_JOURNAL_NONE)
+		return 0;
+	fork->head.state = head->state;
+	return journal_index_map(fork);
+}
+
 static struct kvc_seq *fork_into(struct kvc_seq *fork, struct kvc_seq *parent, uint32_t state)
 {
 	struct kvc_writer *writer = parent->writer;
 	struct kv_head head = parent->head;
 	uint64_t stamp;
 
+	kv_head_share(&head);
+	head.state = (head.state & ~(uint32_t)0xff) | state;
+	if (share_index(fork, parent, &head)) {
+		give_spare_place(fork);
+		return NULL;
+	}
+
 	if (update_open(writer)) {
 		give_spare_place(fork);
 		return NULL;
 	}
 	stamp = header_stamp(parent);
-	if (parent->head.state == KV_HEAD_LIVE && parent->frozen_stamp != stamp)
+	if (seq_is_live(parent) && parent->frozen_stamp != stamp)
 		freeze(parent);
 	parent->frozen_stamp = stamp;
 	reset(fork, parent);
-	share_table(fork, parent);
-	head.state = state;
-	head.n_marks = 0;
+	share_table(fork, parent, &head);
+	atomic_store_explicit(&fork->shm->rows_end, head.journal_end, memory_order_relaxed);
 	update_head(fork, &head);
 	update_publish(writer);
 	fork->head = head;
+	fork->journal.future_end = head.journal_end;
+	journal_index_build(fork);
 	fork->next = writer->seqs;
 	writer->seqs = fork;
 	atomic_store_explicit(

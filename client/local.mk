@@ -7,18 +7,29 @@ libkvclient_la_SOURCES = client/kvcache.h
 
 # data plane
 libkvclient_la_SOURCES += \
-	client/append.c \
 	client/batch.h \
+	client/begin.c \
 	client/blocks.c \
+	client/codecs.c client/codecs.h \
+	client/commit.c \
 	client/digest.c \
 	client/error.c client/error.h \
+	client/inplace.c client/inplace.h \
+	client/journal.c client/journal.h \
+	client/journal_index.c \
+	client/journals.c \
 	client/local.c \
-	client/rollback.c \
+	client/marks.c \
+	client/planes.c \
+	client/read.c \
+	client/rollback.c client/rollback.h \
+	client/scatter.c client/scatter.h \
 	client/seq.c client/seq.h \
 	client/session.h \
 	client/stream.c client/stream.h \
 	client/update.c \
-	client/view.c
+	client/view.c \
+	client/write.c
 
 # pkg-config
 pkgconfigdir = $(libdir)/pkgconfig

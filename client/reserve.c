@@ -81,15 +81,15 @@ Kv__Wire__Reply *reserve_ask(struct kvc_session *session, const struct kvc_layou
 static struct kvc_block next_of(const struct kvc_seq *seq, uint32_t group)
 {
 	const struct seq_group *g = &seq->groups[group];
-	uint64_t n = seq->is_open && g->pending_end > g->n_blocks ? g->pending_end : g->n_blocks;
+	uint64_t n = g->pending_end;
 	struct kvc_block last = {0, 0};
 	struct arena_map *map;
 
 	if (g->spares.n)
 		last = (struct kvc_block){kv_ref_arena(g->spares.refs[0]),
 					  kv_ref_block(g->spares.refs[0])};
-	else if (n)
-		last = g->mirror[n - 1];
+	else if (n > g->first_block)
+		last = g->mirror[group_index(g, n - 1)];
 	map = last.arena < KV_ARENAS_MAX ? session_arena_mapped(seq->writer->session, last.arena) :
 					   NULL;
 	if (!map || !map->writable)
@@ -131,7 +131,7 @@ static int check_length(const struct kvc_seq *seq, uint64_t n_tokens)
 	const struct kv_layout *fields = seq->layout->fields;
 	uint64_t length = seq->head.length_tokens + (seq->is_open ? seq->open_tokens : 0);
 
-	if (seq->head.state != KV_HEAD_LIVE)
+	if (!seq_is_live(seq))
 		return kvc_fail(KV_EREADONLY, "a snapshot takes no tokens; fork it");
 	if (n_tokens > KV_TOKENS_MAX || length + n_tokens > seq->max_tokens)
 		return kvc_fail(
@@ -139,25 +139,23 @@ static int check_length(const struct kvc_seq *seq, uint64_t n_tokens)
 			"%llu tokens behind %llu are more than the sequence's max_tokens, %llu",
 			(unsigned long long)n_tokens, (unsigned long long)length,
 			(unsigned long long)seq->max_tokens);
-	if (length + n_tokens > fields->max_slots)
+	if (length + n_tokens > fields->max_slots && seq_mode(seq) == KV_JOURNAL_NONE)
 		return kvc_fail(
 			KV_EBOUND,
-			"%llu tokens behind %llu are more than a layer group's bound, %llu slots",
+			"%llu tokens behind %llu are more than a layer group's bound, %llu slots; "
+			"a ring needs a journal (kvc_journal_set)",
 			(unsigned long long)n_tokens, (unsigned long long)length,
 			(unsigned long long)fields->max_slots);
 	return 0;
 }
 
-int kvc_reserve(kvc_seq *seq, uint64_t n_tokens)
+/* Asks for what is missing. */
+static int reserve(struct kvc_seq *seq, struct reserve_need needs)
 {
-	struct reserve_need needs = {.contiguous = false};
 	Kv__Wire__Reply *reply;
 	bool missing = false;
 	int rc;
 
-	if (session_check(seq->writer->session) || check_length(seq, n_tokens))
-		return -1;
-	seq_need(seq, n_tokens, needs.n_blocks);
 	for (uint32_t g = 0; g < seq->n_groups; g++) {
 		missing |= needs.n_blocks[g] != 0;
 		needs.after[g] = next_of(seq, g);
@@ -170,6 +168,52 @@ int kvc_reserve(kvc_seq *seq, uint64_t n_tokens)
 	rc = grant_all(seq, reply->runs);
 	rpc_reply_free(reply);
 	return rc;
+}
+
+int kvc_reserve(kvc_seq *seq, uint64_t n_tokens)
+{
+	struct reserve_need needs = {.contiguous = false};
+
+	if (session_check(seq->writer->session) || check_length(seq, n_tokens))
+		return -1;
+	seq_need(seq, n_tokens, needs.n_blocks);
+	return reserve(seq, needs);
+}
+
+int reserve_blocks(struct kvc_seq *seq, const uint32_t n_blocks[KV_GROUPS_MAX])
+{
+	struct reserve_need needs = {.contiguous = false};
+
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		needs.n_blocks[g] = seq_short_of(seq, g, n_blocks[g]);
+	return reserve(seq, needs);
+}
+
+int kvc_reserve_scatter(kvc_seq *seq, uint64_t n_updates, uint64_t n_rows, uint32_t n_blocks)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint32_t need[KV_GROUPS_MAX] = {0};
+	uint64_t rows;
+
+	if (session_check(seq->writer->session))
+		return -1;
+	if (seq_mode(seq) == KV_JOURNAL_NONE)
+		return kvc_fail(KV_EUNSUPPORTED, "the sequence has no journal; kvc_journal_set");
+	if (n_rows > UINT32_MAX || n_updates > UINT32_MAX ||
+	    n_rows + n_updates + 1 > seq->journal.max_rows)
+		return kvc_fail(
+			KV_EJOURNAL,
+			"%llu rows of %llu updates are more than the journal may have, %llu",
+			(unsigned long long)n_rows, (unsigned long long)n_updates,
+			(unsigned long long)seq->journal.max_rows);
+	rows = n_rows + n_updates + 1;
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
+		need[g] = seq_mode(seq) == KV_JOURNAL_UNDO ? n_blocks : 0;
+	need[layout->journal_group] = (uint32_t)seq_row_blocks(seq, rows);
+	if (layout->states_group < layout->n_groups)
+		need[layout->states_group] = (uint32_t)seq_blocks_wanted(seq, layout->states_group,
+									 n_updates);
+	return reserve_blocks(seq, need);
 }
 
 /* ---- places --------------------------------------------------------------------------------- */

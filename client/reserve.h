@@ -17,4 +17,7 @@ struct reserve_need {
 Kv__Wire__Reply *reserve_ask(struct kvc_session *session, const struct kvc_layout *layout,
 			     const struct reserve_need *needs);
 
+/* As kvc_reserve, for blocks of each group that are to be there as spares. */
+int reserve_blocks(struct kvc_seq *seq, const uint32_t n_blocks[KV_GROUPS_MAX]);
+
 #endif

@@ -1,61 +1,223 @@
 /*
  * Going back: kvc_rollback_*, kvc_mark_*. A rollback is an update that says less: one header copy
- * a sequence and the swap, whatever the length. Blocks that leave the table become spares, in the
- * order in which they will be wanted again. Writer's thread, hot path.
+ * a sequence and the swap. Without a journal and with a replay journal that is all, whatever the
+ * length; with an undo journal the old bytes of the rows that are taken back are put into their
+ * slots, newest first, and the update is *decided* before the first is: if the writer dies then,
+ * whoever comes next finishes it. Blocks that leave the table become spares, in the order in which
+ * they will be wanted again. Writer's thread, hot path.
  */
+#include "client/rollback.h"
 #include "client/error.h"
-#include "client/seq.h"
+#include "client/inplace.h"
+#include "client/journal.h"
 
-static int check_seq(const struct kvc_seq *seq)
+int rollback_check(const struct kvc_seq *seq)
 {
 	if (session_check(seq->writer->session))
 		return -1;
-	if (seq->head.state != KV_HEAD_LIVE)
+	if (!seq_is_live(seq))
 		return kvc_fail(KVC_EREADONLY, "a snapshot cannot be changed; fork it");
 	if (seq->is_open)
 		return kvc_fail(KVC_EBUSY, "an update is open; commit or abort it");
 	return 0;
 }
 
-/* The header after keeping n_tokens; marks beyond them are gone. */
-static struct kv_head shorter(const struct kvc_seq *seq, uint64_t n_tokens)
-{
-	struct kv_head head = seq->head;
+/* ---- where to ----------------------------------------------------------------------------- */
 
-	head.length_tokens = n_tokens;
-	head.position = n_tokens;
-	while (head.n_marks &&
-	       atomic_load_explicit(&seq->shm->marks[head.n_marks - 1].length_tokens,
-				    memory_order_relaxed) > n_tokens)
-		head.n_marks--;
+/* Marks that the header goes past are gone. */
+static void drop_marks(const struct kvc_seq *seq, struct kv_head *head)
+{
+	while (head->n_marks) {
+		const struct kv_shm_mark *mark = &seq->shm->marks[head->n_marks - 1];
+
+		if (atomic_load_explicit(&mark->length_tokens, memory_order_relaxed) <=
+			    head->length_tokens &&
+		    atomic_load_explicit(&mark->journal_end, memory_order_relaxed) <=
+			    head->journal_end)
+			return;
+		head->n_marks--;
+	}
+}
+
+int rollback_cut(const struct kvc_seq *seq, uint64_t n_tokens, struct kv_head *head)
+{
+	if (head->state & KV_HEAD_SCATTERED)
+		return kvc_fail(KVC_EJOURNAL,
+				"the journal does not reach back to %llu tokens, and slots below "
+				"it were overwritten",
+				(unsigned long long)n_tokens);
+	if (kv_planes_now(head->planes))
+		return kvc_fail(KVC_EJOURNAL,
+				"the sequence planes at %llu tokens are not kept; use a journal",
+				(unsigned long long)n_tokens);
+	head->position -= head->length_tokens - n_tokens;
+	head->length_tokens = n_tokens;
+	head->base_tokens = n_tokens;
+	head->journal_first = head->journal_end; /* rows, if any, lie above */
+	drop_marks(seq, head);
+	return 0;
+}
+
+struct kv_head rollback_head(const struct kvc_seq *seq, uint64_t record)
+{
+	const struct kv_record *r = journal_record(seq, record);
+	struct kv_head head = seq->head;
+	uint32_t first = kv_planes_first(head.planes);
+
+	head.length_tokens = r->length_tokens;
+	head.position = r->position;
+	head.journal_end = record + 1;
+	head.planes = kv_planes(r->planes ? first : 0, r->planes);
+	if (seq_mode(seq) == KV_JOURNAL_UNDO)
+		head.base_tokens = r->length_tokens;
+	drop_marks(seq, &head);
 	return head;
+}
+
+static int fail_between(const struct kvc_seq *seq, uint64_t n_tokens, uint64_t above,
+			uint64_t record)
+{
+	return kvc_fail(KVC_ERANGE,
+			"no step ends at %llu tokens: %llu and %llu are the nearest that can be "
+			"kept",
+			(unsigned long long)n_tokens,
+			(unsigned long long)journal_record(seq, record)->length_tokens,
+			(unsigned long long)above);
+}
+
+static bool is_inner(const struct kvc_seq *seq, uint64_t record)
+{
+	return journal_row(seq, record)->flags & KV_ROW_INNER;
+}
+
+/* The header after keeping n_tokens, fewer than there are. */
+static int head_at_length(const struct kvc_seq *seq, uint64_t n_tokens, struct kv_head *head)
+{
+	uint64_t above = seq->head.length_tokens, record;
+
+	*head = seq->head;
+	if (seq_mode(seq) == KV_JOURNAL_NONE || head->journal_first == head->journal_end)
+		return rollback_cut(seq, n_tokens, head);
+	for (record = journal_last(seq); record != UINT64_MAX;
+	     record = journal_previous(seq, record)) {
+		uint64_t length = journal_record(seq, record)->length_tokens;
+
+		if (is_inner(seq, record) || length > n_tokens) {
+			if (!is_inner(seq, record))
+				above = length;
+			continue;
+		}
+		if (length < n_tokens)
+			return fail_between(seq, n_tokens, above, record);
+		*head = rollback_head(seq, record);
+		return 0;
+	}
+	*head = rollback_head(seq, seq->head.journal_first);
+	return rollback_cut(seq, n_tokens, head);
+}
+
+/* ---- the update --------------------------------------------------------------------------- */
+
+/* Puts rows back that lie in copies of frozen blocks, and copies those first. */
+static int prepare(struct kvc_seq *seq, const struct kv_head *head)
+{
+	seq->open_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+	if (seq_mode(seq) != KV_JOURNAL_UNDO || head->journal_end == seq->head.journal_end)
+		return 0;
+	if (inplace_copy_frozen(seq, head->journal_end, seq->head.journal_end, head->base_tokens) ==
+	    0)
+		return 0;
+	begin_abort(seq);
+	return -1;
+}
+
+static void fill(struct kvc_seq *seq, const struct kv_head *head)
+{
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		commit_fill_group(seq, g);
+	update_head(seq, head);
 }
 
 static void settle(struct kvc_seq *seq, const struct kv_head *head)
 {
-	uint64_t before[KV_GROUPS_MAX];
+	uint64_t end = seq->head.journal_end;
 
-	seq->head = *head;
-	for (uint32_t g = 0; g < seq->n_groups; g++) {
-		before[g] = seq->groups[g].n_blocks;
-		seq->groups[g].n_blocks = kv_layout_blocks(seq->layout->fields,
-							   head->length_tokens);
-	}
-	update_drop_blocks(seq, before);
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		commit_settle_blocks(seq, g);
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+		journal_index_remove(seq, head->journal_end, end);
+	if (seq_mode(seq) == KV_JOURNAL_UNDO)
+		inplace_count_rows(seq, head->journal_end);
+	if (head->journal_first == head->journal_end)
+		seq->journal.future_end = head->journal_end;
+	else if (seq->journal.future_end < end)
+		seq->journal.future_end = end;
+	update_settle(seq, head);
 }
 
-/* One sequence, one update, a new header. */
-static int commit_head(struct kvc_seq *seq, const struct kv_head *head)
+static bool frozen_since(struct rollback *r, size_t n)
 {
-	if (update_open(seq->writer))
+	for (size_t i = 0; i < n; i++)
+		if (seq_mode(r[i].seq) == KV_JOURNAL_UNDO &&
+		    r[i].head.journal_end < r[i].seq->head.journal_end &&
+		    inplace_is_frozen_since(r[i].seq))
+			return true;
+	return false;
+}
+
+/* Copies what is frozen and opens the word; -1: nothing has changed. */
+static int open_prepared(struct kvc_writer *writer, struct rollback *r, size_t n)
+{
+	size_t i;
+
+	for (;;) {
+		for (i = 0; i < n; i++)
+			if (prepare(r[i].seq, &r[i].head))
+				goto fail;
+		if (update_open(writer))
+			goto fail;
+		if (!frozen_since(r, n))
+			return 0;
+		update_close(writer);
+	}
+fail:
+	for (i = 0; i < n; i++)
+		begin_abort(r[i].seq);
+	return -1;
+}
+
+static void decide(const struct kvc_writer *writer)
+{
+	KV_FAULT_POINT();
+	atomic_store_explicit(&writer->shm->decided, writer->update + 1, memory_order_release);
+	atomic_thread_fence(memory_order_seq_cst);
+	KV_FAULT_POINT();
+}
+
+int rollback_commit(struct kvc_writer *writer, struct rollback *r, size_t n)
+{
+	bool in_place = false;
+
+	if (open_prepared(writer, r, n))
 		return -1;
-	update_head(seq, head);
-	update_publish(seq->writer);
-	settle(seq, head);
+	for (size_t i = 0; i < n; i++) {
+		fill(r[i].seq, &r[i].head);
+		in_place |= seq_mode(r[i].seq) == KV_JOURNAL_UNDO &&
+			    r[i].head.journal_end < r[i].seq->head.journal_end;
+	}
+	if (in_place)
+		decide(writer);
+	for (size_t i = 0; i < n; i++)
+		if (seq_mode(r[i].seq) == KV_JOURNAL_UNDO)
+			inplace_put_back(r[i].seq, r[i].head.journal_end,
+					 r[i].seq->head.journal_end, r[i].head.base_tokens);
+	update_publish(writer);
+	for (size_t i = 0; i < n; i++)
+		settle(r[i].seq, &r[i].head);
 	return 0;
 }
 
-static void count_rollback(struct kvc_writer *writer)
+void rollback_count(struct kvc_writer *writer)
 {
 	_Atomic uint64_t *counter = &writer->shm->n_rollbacks;
 
@@ -63,11 +225,23 @@ static void count_rollback(struct kvc_writer *writer)
 			      memory_order_relaxed);
 }
 
+static int go_to(kvc_seq *seq, const struct kv_head *head)
+{
+	struct rollback one = {seq, *head};
+
+	if (rollback_commit(seq->writer, &one, 1))
+		return -1;
+	rollback_count(seq->writer);
+	return 0;
+}
+
+/* ---- by length and by steps ---------------------------------------------------------------- */
+
 int kvc_rollback_keep(kvc_seq *seq, uint64_t n_tokens)
 {
 	struct kv_head head;
 
-	if (check_seq(seq))
+	if (rollback_check(seq))
 		return -1;
 	if (n_tokens > seq->head.length_tokens)
 		return kvc_fail(KVC_ERANGE, "cannot keep %llu of %llu tokens",
@@ -75,11 +249,7 @@ int kvc_rollback_keep(kvc_seq *seq, uint64_t n_tokens)
 				(unsigned long long)seq->head.length_tokens);
 	if (n_tokens == seq->head.length_tokens)
 		return 0;
-	head = shorter(seq, n_tokens);
-	if (commit_head(seq, &head))
-		return -1;
-	count_rollback(seq->writer);
-	return 0;
+	return head_at_length(seq, n_tokens, &head) ? -1 : go_to(seq, &head);
 }
 
 static int check_remove(const struct kvc_seq *seq, uint64_t n_tokens)
@@ -92,122 +262,71 @@ static int check_remove(const struct kvc_seq *seq, uint64_t n_tokens)
 
 int kvc_rollback_remove(kvc_seq *seq, uint64_t n_tokens)
 {
-	if (check_seq(seq) || check_remove(seq, n_tokens))
+	if (rollback_check(seq) || check_remove(seq, n_tokens))
 		return -1;
 	return kvc_rollback_keep(seq, seq->head.length_tokens - n_tokens);
+}
+
+int kvc_rollback_steps(kvc_seq *seq, uint64_t n_steps)
+{
+	uint64_t record, left = n_steps;
+	struct kv_head head;
+
+	if (rollback_check(seq))
+		return -1;
+	if (n_steps == 0)
+		return 0;
+	record = seq->head.journal_first == seq->head.journal_end ? UINT64_MAX : journal_last(seq);
+	while (record != UINT64_MAX && left) {
+		record = journal_previous(seq, record);
+		if (record != UINT64_MAX && !is_inner(seq, record))
+			left--;
+	}
+	if (record == UINT64_MAX)
+		return kvc_fail(KVC_EJOURNAL, "the journal has %llu steps, not %llu",
+				(unsigned long long)(n_steps - left), (unsigned long long)n_steps);
+	head = rollback_head(seq, record);
+	return go_to(seq, &head);
+}
+
+static int many_heads(kvc_writer *writer, kvc_seq *const *seqs, const uint64_t *remove_tokens,
+		      size_t n_seqs, struct rollback *r)
+{
+	for (size_t i = 0; i < n_seqs; i++) {
+		int rc = 0;
+
+		if (seqs[i]->writer != writer)
+			return kvc_fail(KVC_EINVAL, "sequence %zu belongs to another writer", i);
+		r[i] = (struct rollback){seqs[i], seqs[i]->head};
+		if (rollback_check(seqs[i]) || check_remove(seqs[i], remove_tokens[i]) ||
+		    (remove_tokens[i] &&
+		     head_at_length(seqs[i], seqs[i]->head.length_tokens - remove_tokens[i],
+				    &r[i].head)))
+			rc = -1;
+		if (rc) {
+			errbuf_wrap(kvc_err(), "sequence %zu", i);
+			return -1;
+		}
+	}
+	return 0;
 }
 
 int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs, const uint64_t *remove_tokens,
 		      size_t n_seqs)
 {
+	struct rollback r[KV_PLACES_MAX];
+
 	if (session_check(writer->session))
 		return -1;
-	for (size_t i = 0; i < n_seqs; i++) {
-		if (seqs[i]->writer != writer)
-			return kvc_fail(KVC_EINVAL, "sequence %zu belongs to another writer", i);
-		if (check_seq(seqs[i]) || check_remove(seqs[i], remove_tokens[i])) {
-			errbuf_wrap(kvc_err(), "sequence %zu", i);
-			return -1;
-		}
-	}
-	if (seqs_distinct(seqs, n_seqs))
+	if (n_seqs > KV_PLACES_MAX)
+		return kvc_fail(KVC_ETOOBIG, "%zu sequences are more than a session has, %u",
+				n_seqs, KV_PLACES_MAX);
+	if (many_heads(writer, seqs, remove_tokens, n_seqs, r) || seqs_distinct(seqs, n_seqs))
 		return -1;
 	if (n_seqs == 0)
 		return 0;
-	if (update_open(writer))
+	if (rollback_commit(writer, r, n_seqs))
 		return -1;
-	for (size_t i = 0; i < n_seqs; i++) {
-		struct kv_head head = shorter(seqs[i],
-					      seqs[i]->head.length_tokens - remove_tokens[i]);
-
-		update_head(seqs[i], &head);
-	}
-	update_publish(writer);
-	for (size_t i = 0; i < n_seqs; i++) {
-		struct kv_head head = shorter(seqs[i],
-					      seqs[i]->head.length_tokens - remove_tokens[i]);
-
-		settle(seqs[i], &head);
-	}
-	count_rollback(writer);
-	return 0;
-}
-
-/* ---- marks -------------------------------------------------------------------------------- */
-
-int kvc_mark_set(kvc_seq *seq, kvc_mark *mark)
-{
-	struct kv_head head;
-	struct kv_shm_mark *slot;
-	uint64_t id = 1;
-
-	if (check_seq(seq))
-		return -1;
-	head = seq->head;
-	if (head.n_marks == KV_MARKS_MAX)
-		return kvc_fail(KVC_ELIMIT, "a sequence has at most %u marks; release some",
-				KV_MARKS_MAX);
-	if (head.n_marks)
-		id += atomic_load_explicit(&seq->shm->marks[head.n_marks - 1].id,
-					   memory_order_relaxed);
-	if (update_open(seq->writer))
-		return -1;
-	/* The slot is above the committed n_marks: nobody reads it yet. */
-	slot = &seq->shm->marks[head.n_marks++];
-	atomic_store_explicit(&slot->id, id, memory_order_relaxed);
-	atomic_store_explicit(&slot->update, seq->writer->update + 1, memory_order_relaxed);
-	KV_FAULT_POINT();
-	atomic_store_explicit(&slot->length_tokens, head.length_tokens, memory_order_relaxed);
-	atomic_store_explicit(&slot->journal_end, head.journal_end, memory_order_relaxed);
-	KV_FAULT_POINT();
-	update_head(seq, &head);
-	update_publish(seq->writer);
-	seq->head = head;
-	*mark = (kvc_mark){id, seq->writer->update, head.length_tokens};
-	return 0;
-}
-
-/* Index of a mark, or -1 with KVC_ENOTFOUND. */
-static int find_mark(const struct kvc_seq *seq, const kvc_mark *mark)
-{
-	for (uint32_t i = 0; i < seq->head.n_marks; i++) {
-		const struct kv_shm_mark *slot = &seq->shm->marks[i];
-
-		if (atomic_load_explicit(&slot->id, memory_order_relaxed) == mark->id &&
-		    atomic_load_explicit(&slot->update, memory_order_relaxed) == mark->update &&
-		    atomic_load_explicit(&slot->length_tokens, memory_order_relaxed) ==
-			    mark->length_tokens)
-			return (int)i;
-	}
-	return kvc_fail(KVC_ENOTFOUND, "the mark was released, or a rollback went past it");
-}
-
-static int go_to_mark(kvc_seq *seq, const kvc_mark *mark, bool release)
-{
-	struct kv_head head;
-	int i;
-
-	if (check_seq(seq))
-		return -1;
-	i = find_mark(seq, mark);
-	if (i < 0)
-		return -1;
-	head = seq->head;
-	if (!release)
-		head.length_tokens = head.position = mark->length_tokens;
-	head.n_marks = (uint32_t)i + !release;
-	return commit_head(seq, &head);
-}
-
-int kvc_mark_release(kvc_seq *seq, const kvc_mark *mark)
-{
-	return go_to_mark(seq, mark, true);
-}
-
-int kvc_rollback_mark(kvc_seq *seq, const kvc_mark *mark)
-{
-	if (go_to_mark(seq, mark, false))
-		return -1;
-	count_rollback(seq->writer);
+	rollback_count(writer);
 	return 0;
 }

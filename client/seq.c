@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "client/error.h"
+#include "client/journal.h"
 
 #define STACK_MORE 64 /* room beyond what a table can hold */
 
@@ -38,6 +39,7 @@ static void seq_free_memory(struct kvc_seq *seq)
 {
 	struct writer_idle *idle = seq->writer->idle, oldest = idle[WRITER_IDLE - 1];
 
+	journal_unmap(seq);
 	if (seq->memory) {
 		memmove(idle + 1, idle, (WRITER_IDLE - 1) * sizeof(idle[0]));
 		idle[0] = (struct writer_idle){seq->memory, seq->memory_bytes};
@@ -106,6 +108,7 @@ static void carve_group(struct carve *from, struct seq_group *g)
 	g->meta = carve(from, g->n_entries, sizeof(g->meta[0]));
 	g->spares = (struct block_stack){carve(from, spares, sizeof(uint64_t)), 0, spares};
 	g->release = (struct block_stack){carve(from, release, sizeof(uint64_t)), 0, release};
+	g->copied = carve(from, g->n_entries, sizeof(g->copied[0]));
 }
 
 static int map_memory(struct kvc_seq *seq)
@@ -207,14 +210,15 @@ static int mirror_group(struct kvc_seq *seq, uint32_t group)
 	const uint64_t update = seq->writer->update;
 	struct arena_map *map = NULL;
 
-	for (uint64_t i = 0; i < g->n_blocks; i++) {
+	for (uint64_t n = g->first_block; n < g->end_block; n++) {
+		uint64_t i = group_index(g, n);
 		struct kv_shm_entry *entry = &g->copies[0][i];
 		uint64_t stamp = atomic_load_explicit(&entry->stamp, memory_order_relaxed);
 		uint64_t ref = atomic_load_explicit(&entry->ref, memory_order_relaxed);
 
 		if (stamp == 0 || stamp > update)
 			return kvc_fail(KVC_EPROTO, "block %llu of group %u was never committed",
-					(unsigned long long)i, group);
+					(unsigned long long)n, group);
 		g->mirror[i] = (struct kvc_block){kv_ref_arena(ref), kv_ref_block(ref)};
 		g->meta[i] = (uint32_t)kv_ref_freeze(ref);
 		if (!map || map->number != g->mirror[i].arena)
@@ -223,26 +227,60 @@ static int mirror_group(struct kvc_seq *seq, uint32_t group)
 			return -1;
 		if (g->mirror[i].block >= map->n_blocks)
 			return kvc_fail(KVC_EPROTO, "block %llu of group %u is not in its arena",
-					(unsigned long long)i, group);
+					(unsigned long long)n, group);
 	}
 	return 0;
+}
+
+/* One more table names the blocks of the header's window of a group. */
+void seq_ref_blocks(struct kvc_seq *seq, uint32_t group)
+{
+	struct seq_group *g = &seq->groups[group];
+
+	for (uint64_t n = g->first_block; n < g->end_block;) {
+		uint64_t i = group_index(g, n), count = g->n_entries - i;
+
+		if (count > g->end_block - n)
+			count = g->end_block - n;
+		blocks_ref(seq->writer, g->mirror + i, count);
+		n += count;
+	}
+}
+
+/* The journal's other settings are the handle's; their defaults. */
+void seq_journal_defaults(struct kvc_seq *seq)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	seq->journal.keep_steps = SEQ_KEEP_STEPS;
+	seq->journal.when_full = KVC_FULL_REFUSE;
+	seq->journal.max_rows = 0;
+	seq->journal.future_end = seq->head.journal_end;
+	if (layout->journal_group < layout->n_groups)
+		seq->journal.max_rows = (uint64_t)(seq->groups[layout->journal_group].n_entries - 2)
+					<< layout->journal[seq_mode(seq)].rows_log2;
 }
 
 static int mirror_all(struct kvc_seq *seq)
 {
 	int c = kv_head_current(seq->shm, seq->writer->update);
+	const char *wrong;
 
 	if (c < 0)
 		return kvc_fail(KVC_EPROTO, "place %u holds no committed sequence", seq->place);
 	seq->head_copy = (uint8_t)c;
 	kv_head_load(&seq->shm->copy[c], &seq->head);
-	if (seq->head.length_tokens > seq->max_tokens || seq->head.n_marks > KV_MARKS_MAX)
-		return kvc_fail(KVC_EPROTO, "header of place %u makes no sense", seq->place);
+	wrong = kv_head_wrong(seq->layout->fields, &seq->head, seq->max_tokens);
+	if (wrong)
+		return kvc_fail(KVC_EPROTO, "header of place %u makes no sense: %s", seq->place,
+				wrong);
 	for (uint32_t g = 0; g < seq->n_groups; g++) {
 		struct seq_group *group = &seq->groups[g];
+		struct kv_window window = kv_head_window(seq->layout->fields, &seq->head, g);
 
-		group->n_blocks = kv_layout_blocks(seq->layout->fields, seq->head.length_tokens);
-		if (group->n_blocks > group->n_entries)
+		group->first_block = window.first;
+		group->end_block = group->pending_end = window.first + window.n;
+		if (window.n > group->n_entries)
 			return kvc_fail(KVC_EPROTO, "place %u is longer than its table",
 					seq->place);
 		if (!writer_pool(seq->writer, seq->layout, g))
@@ -250,8 +288,12 @@ static int mirror_all(struct kvc_seq *seq)
 		if (mirror_group(seq, g))
 			return -1;
 	}
+	seq_journal_defaults(seq);
+	if (seq_mode(seq) != KV_JOURNAL_NONE && journal_index_map(seq))
+		return -1;
+	journal_index_build(seq);
 	for (uint32_t g = 0; g < seq->n_groups; g++)
-		blocks_ref(seq->writer, seq->groups[g].mirror, seq->groups[g].n_blocks);
+		seq_ref_blocks(seq, g);
 	return 0;
 }
 
@@ -319,13 +361,23 @@ static void give_blocks(struct kvc_seq *seq, enum seq_end_how how)
 	for (uint32_t i = 0; i < seq->n_groups; i++) {
 		struct seq_group *g = &seq->groups[i];
 		struct block_pool *pool = writer_pool(seq->writer, seq->layout, i);
-		int64_t spares = blocks_leave(seq->writer, g->mirror, g->meta, g->n_blocks,
-					      freeze_now, &pool->blocks, &pool->release);
+		int64_t spares = 0;
 
+		while (g->end_block > g->first_block) {
+			uint64_t last = group_index(g, g->end_block - 1) + 1;
+			uint64_t n = g->end_block - g->first_block;
+
+			if (n > last)
+				n = last;
+			spares += blocks_leave(seq->writer, g->mirror + (last - n),
+					       g->meta + (last - n), n, freeze_now, &pool->blocks,
+					       &pool->release);
+			g->end_block -= n;
+		}
 		writer_count_reserved(seq->writer, spares * (int64_t)pool->block_bytes);
 		merge_stack(&pool->blocks, &g->spares);
 		merge_stack(&pool->release, &g->release);
-		g->n_blocks = 0;
+		g->pending_end = g->end_block;
 	}
 }
 
@@ -345,14 +397,14 @@ static int commit_drop(struct kvc_seq *seq)
 void seq_end(struct kvc_seq *seq, enum seq_end_how how)
 {
 	if (seq->is_open)
-		append_abort(seq);
+		begin_abort(seq);
 	if (how != SEQ_END_LOCAL || commit_drop(seq) == 0)
 		give_blocks(seq, how);
 	unlink_seq(seq);
 	if (seq->base_id)
 		session_base_unref(seq->writer->session, seq->base_id);
 	seq->base_id = 0;
-	if (how == SEQ_END_LOCAL && seq->head.state == KV_HEAD_NONE) {
+	if (how == SEQ_END_LOCAL && kv_head_state(seq->head.state) == KV_HEAD_NONE) {
 		seq->next = seq->writer->spare;
 		seq->writer->spare = seq;
 		return;

@@ -12,6 +12,11 @@
  * can have covered it (proto/commit.h), else it is put on the release list for the daemon, who
  * knows the snapshots. Blocks that came by a fork through the core are in nobody's books: the pin
  * on their base snapshot keeps them.
+ *
+ * Block numbers. A handle holds the numbers [first_block, end_block) of each group; number n is
+ * entry n % n_entries of table and mirror. In layer groups first_block is 0 and end_block what the
+ * base tokens need. Of the journal and of the states it may hold more than the header names: what
+ * was rolled back stays until an update overwrites it.
  */
 #ifndef KV_CLIENT_SEQ_H
 #define KV_CLIENT_SEQ_H
@@ -20,6 +25,7 @@
 
 #include "client/session.h"
 #include "proto/commit.h"
+#include "proto/journal.h"
 
 /* A stack of block references (kv_ref with freeze 0) in memory that somebody else owns. */
 struct block_stack {
@@ -62,23 +68,50 @@ struct kvc_writer {
 	struct writer_idle idle[WRITER_IDLE];
 };
 
+/* A block that the open update has copied: which entry, and what it replaces there. */
+struct seq_copied {
+	uint32_t index;  /* in table and mirror */
+	uint32_t freeze; /* of the entry that is replaced */
+	struct kvc_block from;
+};
+
 struct seq_group {
 	struct kv_shm_entry *copies[2]; /* in the segment, n_entries each */
 	uint32_t n_entries;
-	uint64_t n_blocks;        /* of the committed length */
+	uint64_t first_block;
+	uint64_t end_block;
 	struct kvc_block *mirror; /* [n_entries] */
 	uint32_t *meta;           /* [n_entries] freeze count of the entry, and in the top
 					   bit which of its copies counts */
 	struct block_stack spares;
 	struct block_stack release;
-	/* what the open update puts into the table; the mirror shows it already */
-	uint64_t pending_first; /* table index */
+	/* what the open update puts into the table; the mirror shows it already: numbers
+	 * [end_block, pending_end), and blocks that were copied */
 	uint64_t pending_end;
-	struct kvc_block
-		copied_from;    /* block behind pending_first that was copied; arena 0: none */
-	uint32_t copied_freeze; /* of the entry that the copy is to replace */
+	struct seq_copied *copied; /* [n_entries] */
+	uint32_t n_copied;
 	/* a batch row: block i is to be batch_first + i; arena 0: no batch */
 	struct kvc_block batch_first;
+};
+
+/* The journal as its handle knows it; the rest is in the header. */
+struct seq_journal {
+	uint64_t max_rows;
+	uint32_t keep_steps;
+	uint32_t when_full; /* enum kvc_journal_full */
+	uint64_t
+		future_end; /* rows [journal_end, future_end) were rolled back and are still there */
+	uint64_t rows_end;  /* as the segment has it (undo) */
+	/*
+	 * Replay: the newest row of each (group, head, slot), low 32 bits of its number. Nothing is
+	 * ever cleared: an entry counts if that row is in force and its header names the key.
+	 */
+	uint32_t *index;
+	uint64_t index_off[KV_LAYER_GROUPS_MAX]; /* of a group: [head][slots] */
+	uint64_t index_slots[KV_LAYER_GROUPS_MAX];
+	size_t index_bytes;
+	uint64_t *seen; /* bitmap over slots: finds one named twice; zero between calls */
+	size_t seen_bytes;
 };
 
 struct kvc_seq {
@@ -97,8 +130,19 @@ struct kvc_seq {
 	bool listed; /* seen in the list of a call: finds one named twice */
 	/* open update */
 	bool is_open;
+	bool is_prepared;     /* while it is being committed */
 	uint64_t open_freeze; /* freeze count at its beginning */
+	uint64_t
+		inplace_freeze; /* freeze count when blocks to be overwritten were last looked at */
 	uint64_t open_tokens;
+	uint32_t open_flags;    /* enum kvc_update_flags */
+	uint64_t open_row;      /* row of its first token; behind the floor record, if it has one */
+	uint64_t open_extra;    /* first row of kvc_scatter */
+	uint64_t open_rows_end; /* behind the rows written so far, without the last record */
+	uint64_t open_first;    /* journal_first that it commits */
+	bool open_scattered;    /* steps with rows were forgotten to make room */
+	uint32_t open_states;   /* version of the sequence planes that it makes; 0: none */
+	struct seq_journal journal;
 	uint64_t frozen_stamp; /* header stamp at the last local freeze: no second one is needed */
 	const char *split_reason; /* of a batch row: why it left its run; NULL: it did not */
 	void *memory;             /* the mapping that holds mirrors and stacks */
@@ -126,6 +170,13 @@ struct kvc_seq *seq_attach(struct kvc_writer *writer, struct kvc_layout *layout,
 /* A handle on a spare place (state none); goes to writer->spare. 0 or -1. */
 int seq_attach_spare(struct kvc_writer *writer, struct kvc_layout *layout, uint32_t place);
 
+/* One more table names the blocks that the handle holds of a group. */
+void seq_ref_blocks(struct kvc_seq *seq, uint32_t group);
+
+/* What kvc_journal_set has not said. */
+#define SEQ_KEEP_STEPS 64u
+void seq_journal_defaults(struct kvc_seq *seq);
+
 enum seq_end_how {
 	SEQ_END_DROPPED, /* the core has dropped it: its blocks are free to use */
 	SEQ_END_PARKED,  /* the core keeps it: every block of its table goes to the release list */
@@ -149,6 +200,15 @@ void seq_set_batch(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t
 /* How many more blocks each group needs so that n_tokens can be appended, one more to copy into
  * included; takes what it can from the writer's pool first. */
 void seq_need(struct kvc_seq *seq, uint64_t n_tokens, uint32_t need[KV_GROUPS_MAX]);
+
+/* Spares of a group with which the next n_tokens tokens need no call. */
+uint64_t seq_blocks_wanted(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens);
+
+/* How many blocks a group lacks to have n_blocks spares; takes what it can from the pool first. */
+uint32_t seq_short_of(struct kvc_seq *seq, uint32_t group, uint64_t n_blocks);
+
+/* Journal blocks that n_rows more rows need at most. */
+uint64_t seq_row_blocks(const struct kvc_seq *seq, uint64_t n_rows);
 
 /*
  * Adds a granted run of blocks to the spares, behind those that are there, so that blocks are
@@ -213,21 +273,83 @@ void update_entry(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t 
 		  struct kvc_block block);
 void update_head(struct kvc_seq *seq, const struct kv_head *head);
 
-/* Takes the blocks that n_blocks_now leaves out of the table of each group, after a publish;
- * seq->head is the new one already. */
-void update_drop_blocks(struct kvc_seq *seq, const uint64_t n_blocks_before[KV_GROUPS_MAX]);
+/* Opens nothing after all: back to idle (or held) with the update number that was there. */
+void update_close(struct kvc_writer *writer);
+
+/* The header counts: blocks that it does not name any more leave the handle, but for what was
+ * rolled back of journal and states. After a publish. */
+void update_settle(struct kvc_seq *seq, const struct kv_head *head);
+
+/* Block numbers [first, end) of a group leave the handle. */
+void update_leave(struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t end);
+
+/* What was rolled back of a group is forgotten. */
+void update_drop_future(struct kvc_seq *seq, uint32_t group);
 
 /* -1 with KVC_EINVAL if a sequence is in the list twice. */
 int seqs_distinct(kvc_seq *const *seqs, size_t n_seqs);
 
 /* Drops an open update: its blocks are spares again. */
-void append_abort(struct kvc_seq *seq);
+void begin_abort(struct kvc_seq *seq);
+
+/* Takes what is open no more out of the list of open updates. */
+void begin_sweep(struct kvc_writer *writer);
+
+/* Copies the block in entry `index` of a group, its first n_units slots (or rows), into a spare of
+ * this update. The caller has seen that there is one. */
+void begin_copy(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t n_units);
+
+/* Fills the entries of the blocks that the open update adds to a group or has copied. */
+void commit_fill_group(struct kvc_seq *seq, uint32_t group);
+
+/* Blocks of the update that was published: in the books, and those that were copied leave. */
+void commit_settle_blocks(struct kvc_seq *seq, uint32_t group);
+
+/* An update that was prepared and is not committed is open as it was before. */
+void commit_unprepare(struct kvc_seq *seq);
+
+/* -1 with KVC_ERESERVE if a group has fewer spares than `need`. */
+int begin_check_spares(const struct kvc_seq *seq, uint32_t group, uint64_t need);
 
 /* Which entries meta says. */
 #define SEQ_META_COPY (UINT32_C(1) << 31)
 static inline uint32_t seq_meta_freeze(uint32_t meta)
 {
 	return meta & ~SEQ_META_COPY;
+}
+
+/* Entry of a block number. */
+static inline uint64_t group_index(const struct seq_group *g, uint64_t number)
+{
+	return number < g->n_entries ? number : number % g->n_entries;
+}
+
+static inline enum kv_journal_mode seq_mode(const struct kvc_seq *seq)
+{
+	return kv_head_mode(seq->head.state);
+}
+
+static inline bool seq_is_live(const struct kvc_seq *seq)
+{
+	return kv_head_state(seq->head.state) == KV_HEAD_LIVE;
+}
+
+/* Where a region of a block begins. */
+static inline char *seq_piece(const struct kvc_seq *seq, uint32_t region, struct kvc_block block)
+{
+	const struct arena_map *arena = session_arena_mapped(seq->writer->session, block.arena);
+	const struct kv_layout *layout = seq->layout->fields;
+	uint32_t in_group = region - layout->groups[arena->group].first_region;
+
+	return arena->base + arena->region_off[in_group] +
+	       (uint64_t)block.block * layout->regions[region].piece_bytes;
+}
+
+/* The block that holds a slot of a layer group. */
+static inline struct kvc_block seq_block_of(const struct kvc_seq *seq, uint32_t group,
+					    uint64_t slot)
+{
+	return seq->groups[group].mirror[slot / seq->layout->fields->block_tokens];
 }
 
 #endif

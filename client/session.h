@@ -38,6 +38,7 @@ struct kvc_layout {
 	struct kvc_session *session;
 	uint64_t id;
 	struct kv_layout *fields; /* derived */
+	struct kv_codec *codecs;  /* [n_layers][2]: of K and of V; NULL for an opaque layout */
 };
 
 struct kvc_session {

@@ -56,24 +56,18 @@ static void look_anew(struct kvc_seq *seq, uint64_t update)
 	seq->head_copy = (uint8_t)c;
 	kv_head_load(&seq->shm->copy[c], &seq->fresh);
 	if (seq->fresh.length_tokens > seq->head.length_tokens ||
-	    seq->fresh.n_marks > seq->head.n_marks)
+	    seq->fresh.n_marks > seq->head.n_marks ||
+	    kv_head_wrong(seq->layout->fields, &seq->fresh, seq->max_tokens) ||
+	    seq_mode(seq) != kv_head_mode(seq->fresh.state))
 		seq->fresh = seq->head;
 }
 
 /* Takes the header over; blocks that an operator's rollback took out leave the table. */
 static void take_anew(struct kvc_seq *seq)
 {
-	uint64_t before[KV_GROUPS_MAX];
-
 	if (seq->is_open)
-		append_abort(seq);
-	seq->head = seq->fresh;
-	for (uint32_t g = 0; g < seq->n_groups; g++) {
-		before[g] = seq->groups[g].n_blocks;
-		seq->groups[g].n_blocks = kv_layout_blocks(seq->layout->fields,
-							   seq->head.length_tokens);
-	}
-	update_drop_blocks(seq, before);
+		begin_abort(seq);
+	update_settle(seq, &seq->fresh);
 }
 
 /*
@@ -148,6 +142,19 @@ void update_publish(struct kvc_writer *writer)
 			      memory_order_relaxed);
 }
 
+void update_close(struct kvc_writer *writer)
+{
+	for (;;) {
+		uint64_t word = kv_word_load(writer->shm);
+		enum kv_word_state next = kv_word_state(word) == KV_WANTED ? KV_HELD : KV_IDLE;
+
+		KV_FAULT_POINT();
+		if (kv_word_swap(writer->shm, word,
+				 kv_word(next, kv_word_generation(word), writer->update)))
+			return;
+	}
+}
+
 void update_entry(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t freeze,
 		  struct kvc_block block)
 {
@@ -170,24 +177,68 @@ void update_head(struct kvc_seq *seq, const struct kv_head *head)
 	kv_head_store(&seq->shm->copy[seq->head_copy], head, seq->writer->update + 1);
 }
 
-void update_drop_blocks(struct kvc_seq *seq, const uint64_t n_blocks_before[KV_GROUPS_MAX])
+/* ---- blocks that leave -------------------------------------------------------------------- */
+
+void update_leave(struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t end)
 {
 	uint64_t freeze_now = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+	struct seq_group *g = &seq->groups[group];
+	int64_t spares = 0;
 
-	for (uint32_t i = 0; i < seq->n_groups; i++) {
-		struct seq_group *g = &seq->groups[i];
-		int64_t spares;
+	/* A window may go round the end of the table. */
+	while (end > first) {
+		uint64_t last = group_index(g, end - 1) + 1;
+		uint64_t n = end - first < last ? end - first : last;
 
-		if (n_blocks_before[i] <= g->n_blocks)
-			continue;
-		spares = blocks_leave(seq->writer, g->mirror + g->n_blocks, g->meta + g->n_blocks,
-				      n_blocks_before[i] - g->n_blocks, freeze_now, &g->spares,
-				      &g->release);
-		if (spares)
-			writer_count_reserved(
-				seq->writer,
-				spares * (int64_t)seq->layout->fields->groups[i].block_bytes);
+		spares += blocks_leave(seq->writer, g->mirror + (last - n), g->meta + (last - n), n,
+				       freeze_now, &g->spares, &g->release);
+		end -= n;
 	}
+	if (spares)
+		writer_count_reserved(
+			seq->writer,
+			spares * (int64_t)seq->layout->fields->groups[group].block_bytes);
+}
+
+static void settle_group(struct kvc_seq *seq, uint32_t group)
+{
+	struct seq_group *g = &seq->groups[group];
+	struct kv_window window = kv_head_window(seq->layout->fields, &seq->head, group);
+	uint64_t end = window.first + window.n;
+
+	if (seq->layout->fields->groups[group].kind == KV_GROUP_LAYERS ||
+	    (seq->layout->fields->groups[group].kind == KV_GROUP_JOURNAL && window.n == 0)) {
+		if (g->end_block > end) {
+			update_leave(seq, group, g->first_block > end ? g->first_block : end,
+				     g->end_block);
+			g->end_block = end;
+		}
+		if (window.n == 0)
+			g->first_block = g->end_block = end;
+	} else if (window.n && window.first > g->first_block) {
+		update_leave(seq, group, g->first_block, window.first);
+		g->first_block = window.first;
+	}
+	g->pending_end = g->end_block;
+}
+
+void update_settle(struct kvc_seq *seq, const struct kv_head *head)
+{
+	seq->head = *head;
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		settle_group(seq, g);
+}
+
+void update_drop_future(struct kvc_seq *seq, uint32_t group)
+{
+	struct seq_group *g = &seq->groups[group];
+	struct kv_window window = kv_head_window(seq->layout->fields, &seq->head, group);
+	uint64_t end = window.n ? window.first + window.n : g->first_block;
+
+	if (g->end_block <= end)
+		return;
+	update_leave(seq, group, end, g->end_block);
+	g->end_block = g->pending_end = end;
 }
 
 int seqs_distinct(kvc_seq *const *seqs, size_t n_seqs)

@@ -4,7 +4,7 @@
  */
 #include "client/batch.h"
 #include "client/error.h"
-#include "client/seq.h"
+#include "client/journal.h"
 
 uint64_t kvc_length(const kvc_seq *seq)
 {
@@ -38,19 +38,31 @@ static int check_view(const struct kvc_seq *seq, uint32_t layer)
 
 /* The layer as geometry: of an opaque layout one "head" of opaque_bytes. */
 struct shape {
-	uint32_t group, region;
+	const struct kv_layer_map *map;
+	uint32_t group;
 	uint32_t n_query_groups, k_width, v_width;
 	size_t k_row_bytes, v_row_bytes;
 };
 
+static size_t row_bytes(const struct kv_layout *layout, const struct kv_layer_map *map,
+			enum kv_part part)
+{
+	return map->region[part] < 0 ?
+		       0 :
+		       layout->regions[map->first_region + (uint8_t)map->region[part]].row_bytes;
+}
+
 static struct shape shape_of(const struct kvc_seq *seq, uint32_t layer)
 {
 	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_layer_map *map = &layout->layer_maps[layer];
 	struct shape shape = {
-		.group = layout->layer_group[layer],
-		.region = layout->layer_region[layer],
+		.map = map,
+		.group = map->group,
 		.n_query_groups = 1,
 		.k_width = layout->opaque_bytes,
+		.k_row_bytes = row_bytes(layout, map, KV_PART_K_CODES),
+		.v_row_bytes = row_bytes(layout, map, KV_PART_V_CODES),
 	};
 
 	if (layout->n_layers) {
@@ -58,23 +70,27 @@ static struct shape shape_of(const struct kvc_seq *seq, uint32_t layer)
 		shape.k_width = layout->layers[layer].k_width;
 		shape.v_width = layout->layers[layer].v_width;
 	}
-	shape.k_row_bytes = layout->regions[shape.region].row_bytes;
-	if (shape.v_width)
-		shape.v_row_bytes = layout->regions[shape.region + 1].row_bytes;
 	return shape;
 }
 
-static void *block_at(const struct kvc_seq *seq, const struct shape *shape, bool is_value,
-		      struct kvc_block block)
+static void *part_at(const struct kvc_seq *seq, const struct shape *shape, enum kv_part part,
+		     struct kvc_block block)
 {
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct arena_map *arena = session_arena_mapped(seq->writer->session, block.arena);
-	uint32_t region = shape->region + is_value;
-
-	if (is_value && !shape->v_width)
+	if (shape->map->region[part] < 0)
 		return NULL;
-	return arena->base + arena->region_off[region - layout->groups[shape->group].first_region] +
-	       (uint64_t)block.block * layout->regions[region].piece_bytes;
+	return seq_piece(seq, shape->map->first_region + (uint8_t)shape->map->region[part], block);
+}
+
+static uint64_t n_base_slots(const struct kvc_seq *seq, const struct shape *shape)
+{
+	return kv_layout_slots(seq->layout->fields, shape->group, seq->head.base_tokens);
+}
+
+static uint64_t n_rows(const struct kvc_seq *seq)
+{
+	return seq_mode(seq) == KV_JOURNAL_REPLAY ?
+		       seq->head.journal_end - seq->head.journal_first :
+		       0;
 }
 
 int kvc_view_table(kvc_seq *seq, uint32_t layer, struct kvc_layer_view *view)
@@ -86,8 +102,14 @@ int kvc_view_table(kvc_seq *seq, uint32_t layer, struct kvc_layer_view *view)
 	shape = shape_of(seq, layer);
 	*view = (struct kvc_layer_view){
 		.blocks = seq->groups[shape.group].mirror,
-		.n_blocks = seq->groups[shape.group].n_blocks,
+		.n_blocks = seq->groups[shape.group].end_block,
 		.length_tokens = seq->head.length_tokens,
+		.n_slots = kv_layout_slots(seq->layout->fields, shape.group,
+					   seq->head.length_tokens),
+		.n_base_slots = n_base_slots(seq, &shape),
+		.n_rows = n_rows(seq),
+		.k_format = seq->layout->fields->k_format,
+		.v_format = seq->layout->fields->v_format,
 		.block_tokens = seq->layout->fields->block_tokens,
 		.n_query_groups = shape.n_query_groups,
 		.k_width = shape.k_width,
@@ -102,19 +124,26 @@ int kvc_view_table(kvc_seq *seq, uint32_t layer, struct kvc_layer_view *view)
 
 int kvc_view_arena(kvc_seq *seq, uint32_t layer, uint32_t arena, struct kvc_paged *paged)
 {
+	const struct kvc_block first = {arena, 0};
 	const struct arena_map *map;
 	struct shape shape;
 
 	if (check_view(seq, layer))
 		return -1;
 	shape = shape_of(seq, layer);
-	*paged = (struct kvc_paged){NULL, NULL, 0};
+	*paged = (struct kvc_paged){.n_blocks = 0};
 	map = arena < KV_ARENAS_MAX ? session_arena_mapped(seq->writer->session, arena) : NULL;
 	if (!map || map->layout_id != seq->layout->id || map->group != shape.group)
 		return 0;
-	paged->k = block_at(seq, &shape, false, (struct kvc_block){arena, 0});
-	paged->v = block_at(seq, &shape, true, (struct kvc_block){arena, 0});
-	paged->n_blocks = map->n_blocks;
+	*paged = (struct kvc_paged){
+		.k = part_at(seq, &shape, KV_PART_K_CODES, first),
+		.v = part_at(seq, &shape, KV_PART_V_CODES, first),
+		.k_scale = part_at(seq, &shape, KV_PART_K_SCALE, first),
+		.k_zero = part_at(seq, &shape, KV_PART_K_ZERO, first),
+		.v_scale = part_at(seq, &shape, KV_PART_V_SCALE, first),
+		.v_zero = part_at(seq, &shape, KV_PART_V_ZERO, first),
+		.n_blocks = map->n_blocks,
+	};
 	return 0;
 }
 
@@ -123,7 +152,7 @@ static uint64_t run_end(const struct seq_group *g, uint64_t first)
 {
 	uint64_t i = first + 1;
 
-	while (i < g->n_blocks && g->mirror[i].arena == g->mirror[first].arena &&
+	while (i < g->end_block && g->mirror[i].arena == g->mirror[first].arena &&
 	       g->mirror[i].block == g->mirror[i - 1].block + 1)
 		i++;
 	return i;
@@ -136,11 +165,15 @@ static void fill_run(const struct kvc_seq *seq, const struct shape *shape, uint6
 	struct kvc_block block = seq->groups[shape->group].mirror[first];
 	uint64_t end_token = end * block_tokens;
 
-	if (end_token > seq->head.length_tokens)
-		end_token = seq->head.length_tokens;
+	if (end_token > n_base_slots(seq, shape))
+		end_token = n_base_slots(seq, shape);
 	*run = (struct kvc_run){
-		.k = block_at(seq, shape, false, block),
-		.v = block_at(seq, shape, true, block),
+		.k = part_at(seq, shape, KV_PART_K_CODES, block),
+		.v = part_at(seq, shape, KV_PART_V_CODES, block),
+		.k_scale = part_at(seq, shape, KV_PART_K_SCALE, block),
+		.k_zero = part_at(seq, shape, KV_PART_K_ZERO, block),
+		.v_scale = part_at(seq, shape, KV_PART_V_SCALE, block),
+		.v_zero = part_at(seq, shape, KV_PART_V_ZERO, block),
 		.first_token = first * block_tokens,
 		.n_tokens = end_token - first * block_tokens,
 		.k_row_bytes = shape->k_row_bytes,
@@ -158,7 +191,7 @@ int64_t kvc_view_runs(kvc_seq *seq, uint32_t layer, struct kvc_run *runs, size_t
 		return -1;
 	shape = shape_of(seq, layer);
 	g = &seq->groups[shape.group];
-	for (uint64_t first = 0; first < g->n_blocks; n++) {
+	for (uint64_t first = 0; first < g->end_block; n++) {
 		uint64_t end = run_end(g, first);
 
 		if ((uint64_t)n < max_runs)
@@ -200,8 +233,8 @@ int kvc_batch_view(kvc_batch *batch, uint32_t layer, struct kvc_batch_tensor *te
 	shape = shape_of(first, layer);
 	block = first->groups[shape.group].batch_first;
 	*tensor = (struct kvc_batch_tensor){
-		.k = block_at(first, &shape, false, block),
-		.v = block_at(first, &shape, true, block),
+		.k = part_at(first, &shape, KV_PART_K_CODES, block),
+		.v = part_at(first, &shape, KV_PART_V_CODES, block),
 		.n_rows = batch->n_rows,
 		.n_query_groups = shape.n_query_groups,
 		.k_width = shape.k_width,

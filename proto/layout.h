@@ -62,7 +62,7 @@ enum kv_part {
 	KV_PART_V_SCALE = 4,
 	KV_PART_V_ZERO = 5,
 	KV_PART_PLANE = 6, /* a slot plane: part is 6 + its number among the slot planes */
-	KV_PARTS_MAX = 6 + KV_PLANES_MAX
+	KV_PARTS_MAX = 7 + KV_PLANES_MAX
 };
 
 /* One plane region of a group: where the pieces of one part of one layer lie. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "client/codecs.h"
 #include "client/error.h"
 
 /*
@@ -107,6 +108,7 @@ struct bare *bare_new(struct kv_layout *fields)
 	bare->layout.session = &bare->session;
 	bare->layout.id = 5;
 	bare->layout.fields = fields;
+	CHECK(codecs_make(&bare->layout) == 0);
 	for (uint32_t g = 0; g < fields->n_groups; g++)
 		make_arena(bare, g);
 	return bare;
@@ -125,6 +127,7 @@ void bare_free(struct bare *bare)
 	}
 	munmap((void *)bare->session.own, 4096);
 	segment_fini(&bare->segment);
+	codecs_free(&bare->layout);
 	kv_layout_free(bare->layout.fields);
 	free(bare);
 }

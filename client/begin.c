@@ -1,0 +1,340 @@
+/*
+ * Beginning an update and dropping it again: kvc_update_begin, kvc_append_begin, kvc_abort. Takes
+ * from the reserve what the tokens need: blocks behind the committed slots, journal rows, and one
+ * block to copy into where the partly filled one may not be added to. Hot path: no system call, no
+ * allocation, no message.
+ *
+ * Between begin and commit the word is idle: new slots lie behind the committed ones, new rows
+ * behind the journal's end, in blocks that nobody else reads there. Mirror entries [end_block,
+ * pending_end) show the blocks of the open update; `copied` remembers what was replaced.
+ */
+#include <string.h>
+
+#include "client/error.h"
+#include "client/journal.h"
+
+/* ---- blocks ------------------------------------------------------------------------------- */
+
+int begin_check_spares(const struct kvc_seq *seq, uint32_t group, uint64_t need)
+{
+	if (need <= seq->groups[group].spares.n)
+		return 0;
+	return kvc_fail(KVC_ERESERVE,
+			"%llu blocks are needed and %u are reserved; call kvc_reserve and repeat",
+			(unsigned long long)need, seq->groups[group].spares.n);
+}
+
+static void count_copied(const struct kvc_writer *writer, uint64_t n_bytes)
+{
+	_Atomic uint64_t *counter = &writer->shm->n_copied_bytes;
+
+	atomic_store_explicit(counter,
+			      atomic_load_explicit(counter, memory_order_relaxed) + n_bytes,
+			      memory_order_relaxed);
+}
+
+/* Rows of a journal block: headers, then payloads. */
+static uint64_t copy_rows(const struct kvc_seq *seq, struct kvc_block to, struct kvc_block from,
+			  uint64_t n_rows)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_journal_shape *shape = journal_shape(seq);
+	uint32_t region = layout->groups[layout->journal_group].first_region;
+	char *t = seq_piece(seq, region, to), *f = seq_piece(seq, region, from);
+
+	memcpy(t, f, n_rows * sizeof(struct kv_row));
+	memcpy(t + shape->payload_off, f + shape->payload_off, n_rows * shape->payload_bytes);
+	return n_rows * (sizeof(struct kv_row) + shape->payload_bytes);
+}
+
+static uint64_t copy_slots(const struct kvc_seq *seq, uint32_t group, struct kvc_block to,
+			   struct kvc_block from, uint64_t n_slots)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_group *g = &layout->groups[group];
+	uint64_t n_bytes = 0;
+
+	for (uint32_t r = g->first_region; r < g->first_region + g->n_regions; r++) {
+		size_t bytes = (size_t)n_slots * layout->regions[r].row_bytes;
+
+		memcpy(seq_piece(seq, r, to), seq_piece(seq, r, from), bytes);
+		n_bytes += bytes;
+	}
+	return n_bytes;
+}
+
+void begin_copy(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t n_units)
+{
+	struct seq_group *g = &seq->groups[group];
+	struct kvc_block from = g->mirror[index], to = spare_take(seq, group);
+
+	if (seq->layout->fields->groups[group].kind == KV_GROUP_JOURNAL)
+		count_copied(seq->writer, copy_rows(seq, to, from, n_units));
+	else
+		count_copied(seq->writer, copy_slots(seq, group, to, from, n_units));
+	g->copied[g->n_copied++] = (struct seq_copied){
+		.index = (uint32_t)index,
+		.freeze = seq_meta_freeze(g->meta[index]),
+		.from = from,
+	};
+	g->mirror[index] = to;
+	g->meta[index] = (g->meta[index] & SEQ_META_COPY) | (uint32_t)seq->open_freeze;
+}
+
+/* What begin needs of a layer group's spares: a block to copy the partly filled one into, new
+ * ones. */
+struct want {
+	bool copy;
+	uint64_t end;
+};
+
+static struct want group_want(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct seq_group *g = &seq->groups[group];
+	uint64_t slots = kv_layout_slots(layout, group, seq->head.base_tokens);
+	uint64_t slots_end = kv_layout_slots(layout, group, seq->head.base_tokens + n_tokens);
+	struct want want = {.end = g->end_block};
+	uint32_t freeze;
+
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY || slots_end == slots)
+		return want;
+	want.end = kv_layout_blocks(layout, slots_end);
+	if (slots % layout->block_tokens == 0)
+		return want;
+	freeze = seq_meta_freeze(g->meta[g->end_block - 1]);
+	if (freeze == 0)
+		want.copy = true;
+	else if (freeze != seq->open_freeze)
+		want.copy = atomic_load_explicit(&seq->shm->frozen_slots[group],
+						 memory_order_acquire) > slots;
+	return want;
+}
+
+static void note_split(struct kvc_seq *seq, const struct seq_group *g, uint64_t index)
+{
+	if (g->mirror[index].arena == g->batch_first.arena &&
+	    g->mirror[index].block == g->batch_first.block + index)
+		return;
+	seq->split_reason = g->n_copied ? "it was written below a snapshot or fork" :
+					  "blocks of its run are held by a snapshot";
+}
+
+/* Slot planes of new slots are zero until they are written. */
+static void zero_planes(const struct kvc_seq *seq, uint32_t group, uint64_t slot, uint64_t end)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_group *g = &layout->groups[group];
+
+	for (uint32_t r = g->first_region; r < g->first_region + g->n_regions; r++) {
+		const struct kv_region *region = &layout->regions[r];
+
+		if (region->part < KV_PART_PLANE)
+			continue;
+		for (uint64_t s = slot; s < end; s++)
+			memset(seq_piece(seq, r, seq_block_of(seq, group, s)) +
+				       s % layout->block_tokens * region->row_bytes,
+			       0, region->row_bytes);
+	}
+}
+
+static void begin_group(struct kvc_seq *seq, uint32_t group, const struct want *want)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	struct seq_group *g = &seq->groups[group];
+	uint64_t slots = kv_layout_slots(layout, group, seq->head.base_tokens),
+		 first = g->end_block;
+
+	if (want->copy)
+		begin_copy(seq, group, --first, slots % layout->block_tokens);
+	for (; g->pending_end < want->end; g->pending_end++) {
+		g->mirror[g->pending_end] = spare_take(seq, group);
+		g->meta[g->pending_end] = (g->meta[g->pending_end] & SEQ_META_COPY) |
+					  (uint32_t)seq->open_freeze;
+	}
+	if (g->batch_first.arena && !seq->split_reason)
+		for (uint64_t i = first; i < want->end; i++)
+			note_split(seq, g, i);
+}
+
+/* ---- rows --------------------------------------------------------------------------------- */
+
+/* Slot planes of a token's rows are zero until they are written; nothing is written yet. */
+static void void_rows(const struct kvc_seq *seq, uint64_t first, uint64_t end)
+{
+	const struct kv_journal_shape *shape = journal_shape(seq);
+	bool planes = seq->layout->fields->n_planes != 0;
+
+	while (first < end) {
+		uint64_t n = (UINT64_C(1) << shape->rows_log2) -
+			     (first & ((UINT64_C(1) << shape->rows_log2) - 1));
+
+		if (n > end - first)
+			n = end - first;
+		memset(journal_row(seq, first), 0, n * sizeof(struct kv_row));
+		if (planes)
+			memset(journal_payload(seq, first), 0, n * shape->payload_bytes);
+		first += n;
+	}
+}
+
+/* Rows of the update's tokens, and before them the record of what is below a new journal. */
+static int begin_rows(struct kvc_seq *seq)
+{
+	const uint32_t journal = seq->layout->fields->journal_group;
+	struct seq_group *g = &seq->groups[journal];
+	bool is_new = seq->head.journal_first == seq->head.journal_end;
+	uint64_t row = seq->head.journal_end, n = journal_rows_before(seq, seq->open_tokens);
+
+	if (is_new)
+		g->first_block = g->end_block = g->pending_end = row >>
+								 journal_shape(seq)->rows_log2;
+	seq->open_first = seq->head.journal_first;
+	seq->open_row = row + is_new;
+	seq->open_extra = seq->open_rows_end = seq->open_row + n;
+	if (journal_trim(seq, is_new + n + 1) || journal_extend(seq, seq->open_rows_end + 1))
+		return -1;
+	if (is_new) {
+		struct kv_record record = journal_record_now(seq);
+
+		journal_put_record(seq, row, &record, 0);
+	}
+	void_rows(seq, seq->open_row, seq->open_rows_end);
+	return 0;
+}
+
+/* ---- begin -------------------------------------------------------------------------------- */
+
+static int check_bounds(const struct kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
+{
+	uint64_t bound = seq->layout->fields->max_slots, length = seq->head.length_tokens;
+
+	if (seq_mode(seq) == KV_JOURNAL_NONE && n_tokens > bound - length)
+		return kvc_fail(KVC_EBOUND,
+				"%llu tokens and %llu more are above a layer's bound_slots %llu; a "
+				"ring needs a journal (kvc_journal_set)",
+				(unsigned long long)length, (unsigned long long)n_tokens,
+				(unsigned long long)bound);
+	if (n_tokens > bound && !(flags & KVC_UPDATE_SCATTER))
+		return kvc_fail(KVC_EBOUND,
+				"%llu tokens in one update are more than a layer's bound_slots "
+				"%llu; prefill in chunks",
+				(unsigned long long)n_tokens, (unsigned long long)bound);
+	return 0;
+}
+
+static int check_begin(struct kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
+{
+	uint64_t length = seq->head.length_tokens;
+
+	if (session_check(seq->writer->session))
+		return -1;
+	if (!seq_is_live(seq))
+		return kvc_fail(KVC_EREADONLY, "a snapshot cannot be appended to; fork it");
+	if (seq->is_open)
+		return kvc_fail(KVC_EBUSY, "an update is open; commit or abort it");
+	if (flags & ~(uint32_t)KVC_UPDATE_SCATTER)
+		return kvc_fail(KVC_EINVAL, "flags %#x: only KVC_UPDATE_SCATTER is known", flags);
+	if (n_tokens == 0 && seq_mode(seq) == KV_JOURNAL_NONE)
+		return kvc_fail(KVC_EINVAL, "n_tokens is 0; an update that only overwrites needs a "
+					    "journal (kvc_journal_set)");
+	if (n_tokens > seq->max_tokens - length)
+		return kvc_fail(
+			KVC_ERANGE,
+			"%llu tokens and %llu more are above the sequence's max_tokens %llu",
+			(unsigned long long)length, (unsigned long long)n_tokens,
+			(unsigned long long)seq->max_tokens);
+	return check_bounds(seq, n_tokens, flags);
+}
+
+int kvc_update_begin(kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	struct want wants[KV_LAYER_GROUPS_MAX];
+
+	if (check_begin(seq, n_tokens, flags))
+		return -1;
+	seq->open_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++) {
+		wants[g] = group_want(seq, g, n_tokens);
+		if (begin_check_spares(seq, g,
+				       wants[g].end - seq->groups[g].end_block + wants[g].copy))
+			return -1;
+	}
+	seq->open_tokens = n_tokens;
+	seq->open_flags = flags;
+	seq->open_states = 0;
+	seq->open_scattered = false;
+	seq->open_first = seq->head.journal_first;
+	if (seq_mode(seq) != KV_JOURNAL_NONE) {
+		update_drop_future(seq, layout->journal_group);
+		seq->journal.future_end = seq->head.journal_end;
+		if (begin_rows(seq))
+			return -1;
+	}
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++) {
+		begin_group(seq, g, &wants[g]);
+		if (layout->n_planes && seq_mode(seq) != KV_JOURNAL_REPLAY)
+			zero_planes(seq, g, kv_layout_slots(layout, g, seq->head.base_tokens),
+				    kv_layout_slots(layout, g, seq->head.base_tokens + n_tokens));
+	}
+	seq->is_open = true;
+	seq->next_open = seq->writer->open;
+	seq->writer->open = seq;
+	return 0;
+}
+
+int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens)
+{
+	if (n_tokens == 0)
+		return kvc_fail(KVC_EINVAL, "n_tokens is 0");
+	return kvc_update_begin(seq, n_tokens, 0);
+}
+
+/* ---- abort -------------------------------------------------------------------------------- */
+
+void begin_sweep(struct kvc_writer *writer)
+{
+	struct kvc_seq **at = &writer->open;
+
+	while (*at)
+		if ((*at)->is_open)
+			at = &(*at)->next_open;
+		else
+			*at = (*at)->next_open;
+}
+
+static void abort_group(struct kvc_seq *seq, uint32_t group)
+{
+	struct seq_group *g = &seq->groups[group];
+
+	while (g->pending_end > g->end_block)
+		spare_untake(seq, group, g->mirror[group_index(g, --g->pending_end)]);
+	while (g->n_copied) {
+		const struct seq_copied *copied = &g->copied[--g->n_copied];
+
+		spare_untake(seq, group, g->mirror[copied->index]);
+		g->mirror[copied->index] = copied->from;
+		g->meta[copied->index] = (g->meta[copied->index] & SEQ_META_COPY) | copied->freeze;
+	}
+}
+
+void begin_abort(struct kvc_seq *seq)
+{
+	commit_unprepare(seq);
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		abort_group(seq, g);
+	seq->is_open = false;
+	seq->open_tokens = 0;
+	begin_sweep(seq->writer);
+}
+
+int kvc_abort(kvc_seq *seq)
+{
+	if (session_check(seq->writer->session))
+		return -1;
+	if (!seq->is_open)
+		return kvc_fail(KVC_EINVAL, "no update is open");
+	begin_abort(seq);
+	return 0;
+}

@@ -1,0 +1,347 @@
+/*
+ * kvc_commit: an update becomes true, of all sequences named, or of none. Hot path.
+ *
+ * Prepared while the word is idle: records of the steps; of an undo journal the old bytes of the
+ * slots that will be overwritten, and copies of blocks that a freeze covers; of a replay journal
+ * the index. Then the word is opened. If a freeze has come since, it is closed again and more
+ * blocks are copied. Slots are overwritten behind the count of complete rows (rows_end), so that
+ * whoever comes next can put them back; then entries and headers are filled and the word is
+ * swapped.
+ */
+#include "client/error.h"
+#include "client/inplace.h"
+#include "client/journal.h"
+#include "client/scatter.h"
+#include "client/stream.h"
+
+/* ---- prepare ------------------------------------------------------------------------------ */
+
+static bool is_inner(const struct kvc_seq *seq)
+{
+	return seq->open_flags & KVC_UPDATE_SCATTER || seq->open_rows_end > seq->open_extra;
+}
+
+/* Records behind the rows of each token, and behind those of kvc_scatter. */
+static void put_records(struct kvc_seq *seq)
+{
+	struct kv_record record = journal_record_now(seq);
+	uint64_t row = seq->open_row, last = row;
+	bool extra = seq->open_rows_end > seq->open_extra || seq->open_tokens == 0;
+
+	record.update = seq->writer->update + 1;
+	if (seq->head.journal_end > seq->head.journal_first)
+		record.n_steps = journal_record(seq, journal_last(seq))->n_steps;
+	for (uint64_t t = 1; t <= seq->open_tokens; t++, last = row) {
+		bool is_last = t == seq->open_tokens && !extra;
+
+		row = seq->open_row + journal_rows_before(seq, t);
+		record.length_tokens++;
+		record.position++;
+		record.n_rows = (uint32_t)(row - last - 1);
+		record.n_steps++;
+		if (is_last && seq->open_states)
+			record.planes = seq->open_states;
+		journal_put_record(seq, row - 1, &record,
+				   !is_last && (is_inner(seq) || seq->open_states) ? KV_ROW_INNER :
+										     0);
+	}
+	if (!extra)
+		return;
+	if (seq->open_states)
+		record.planes = seq->open_states;
+	record.n_rows = (uint32_t)(seq->open_rows_end - last);
+	record.n_steps++;
+	journal_put_record(seq, seq->open_rows_end++, &record, 0);
+}
+
+/* Rows of a replay journal come into force in this process; undone by unprepare. */
+static void prepare_replay(struct kvc_seq *seq)
+{
+	bool fresh = !(seq->open_flags & KVC_UPDATE_SCATTER);
+
+	for (uint32_t g = 0; fresh && g < seq->layout->fields->n_layer_groups; g++)
+		fresh = kv_layout_slots(seq->layout->fields, g,
+					seq->head.length_tokens + seq->open_tokens) ==
+			seq->head.length_tokens + seq->open_tokens;
+	for (uint64_t row = seq->open_row; row < seq->open_extra; row++) {
+		struct kv_row *header = journal_row(seq, row);
+		uint64_t prev;
+
+		if (fresh || header->kind != KV_ROW_VECTOR)
+			continue;
+		prev = journal_find(seq, header->layer, header->head, header->slot,
+				    seq->head.journal_end);
+		header->prev = prev == UINT64_MAX ? 0 : prev + 1;
+	}
+	journal_index_add(seq, seq->open_row, seq->open_extra);
+	for (uint64_t row = seq->open_extra; row < seq->open_rows_end; row++) {
+		if (journal_row(seq, row)->kind != KV_ROW_VECTOR)
+			continue;
+		scatter_complete_replay(seq, row);
+		journal_index_add(seq, row, row + 1);
+	}
+}
+
+/* The update's rows end where they are no more than set aside. */
+static int prepare(struct kvc_seq *seq)
+{
+	if (seq_mode(seq) == KV_JOURNAL_NONE || seq->is_prepared)
+		return 0;
+	if (seq_mode(seq) == KV_JOURNAL_UNDO &&
+	    inplace_copy_frozen(seq, seq->open_row, seq->open_rows_end, seq->head.base_tokens))
+		return -1;
+	put_records(seq);
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+		prepare_replay(seq);
+	else
+		inplace_save_old(seq, seq->open_row, seq->open_rows_end);
+	seq->is_prepared = true;
+	return 0;
+}
+
+/* What was filled in stays: `prev` says again which parts are given. */
+static void forget_prev(struct kvc_seq *seq, uint64_t row)
+{
+	struct kv_row *header = journal_row(seq, row);
+	const struct kv_layer_map *map;
+	uint32_t first_plane;
+
+	if (header->kind != KV_ROW_VECTOR)
+		return;
+	map = &seq->layout->fields->layer_maps[header->layer];
+	first_plane = map->region[KV_PART_PLANE] < 0 ? map->n_regions :
+						       (uint8_t)map->region[KV_PART_PLANE];
+	header->prev = (UINT32_C(1) << map->n_regions) - 1;
+	if (header->flags & KV_ROW_BASE)
+		header->prev &= ~(uint64_t)((UINT32_C(1) << first_plane) - 1);
+}
+
+void commit_unprepare(struct kvc_seq *seq)
+{
+	if (!seq->is_prepared)
+		return;
+	seq->is_prepared = false;
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY) {
+		journal_index_remove(seq, seq->open_row, seq->open_rows_end);
+		for (uint64_t row = seq->open_extra; row < seq->open_rows_end; row++)
+			forget_prev(seq, row);
+	}
+	if (seq->open_rows_end > seq->open_extra || seq->open_tokens == 0)
+		seq->open_rows_end--; /* the last record */
+}
+
+/* ---- fill and settle ----------------------------------------------------------------------- */
+
+static struct kv_head head_after(const struct kvc_seq *seq)
+{
+	struct kv_head head = seq->head;
+	uint32_t first = kv_planes_first(head.planes), now = kv_planes_now(head.planes);
+
+	head.length_tokens += seq->open_tokens;
+	head.position += seq->open_tokens;
+	if (seq_mode(seq) != KV_JOURNAL_REPLAY)
+		head.base_tokens = head.length_tokens;
+	if (seq_mode(seq) != KV_JOURNAL_NONE) {
+		head.journal_first = seq->open_first;
+		head.journal_end = seq->open_rows_end;
+		if (seq->open_scattered)
+			head.state |= KV_HEAD_SCATTERED;
+	}
+	if (seq->open_states)
+		now = seq->open_states;
+	if (seq_mode(seq) == KV_JOURNAL_NONE)
+		first = now;
+	else if (head.journal_first != seq->head.journal_first)
+		first = journal_record(seq, head.journal_first)->planes;
+	head.planes = kv_planes(now && !first ? 1 : first, now);
+	return head;
+}
+
+void commit_fill_group(struct kvc_seq *seq, uint32_t group)
+{
+	const struct seq_group *g = &seq->groups[group];
+
+	for (uint32_t c = 0; c < g->n_copied; c++)
+		update_entry(seq, group, g->copied[c].index, seq->open_freeze,
+			     g->mirror[g->copied[c].index]);
+	for (uint64_t b = g->end_block; b < g->pending_end; b++)
+		update_entry(seq, group, group_index(g, b), seq->open_freeze,
+			     g->mirror[group_index(g, b)]);
+}
+
+/* Entries and header; those of an undo journal's blocks are there before its rows are counted,
+ * so that whoever comes next finds the rows. */
+static void fill(struct kvc_seq *seq)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	struct kv_head head = head_after(seq);
+	bool undo = seq_mode(seq) == KV_JOURNAL_UNDO;
+
+	if (undo) {
+		commit_fill_group(seq, layout->journal_group);
+		inplace_apply(seq, seq->open_row, seq->open_rows_end);
+	}
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		if (!undo || g != layout->journal_group)
+			commit_fill_group(seq, g);
+	update_head(seq, &head);
+}
+
+void commit_settle_blocks(struct kvc_seq *seq, uint32_t group)
+{
+	struct seq_group *g = &seq->groups[group];
+	int64_t n_reserved = 0;
+	uint64_t freeze_now;
+
+	if (g->end_block == g->pending_end && g->n_copied == 0)
+		return;
+	for (; g->end_block < g->pending_end; g->end_block++, n_reserved--)
+		blocks_ref(seq->writer, &g->mirror[group_index(g, g->end_block)], 1);
+	if (g->n_copied) {
+		freeze_now = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+		for (uint32_t c = 0; c < g->n_copied; c++, n_reserved--) {
+			const struct seq_copied *copied = &g->copied[c];
+
+			blocks_ref(seq->writer, &g->mirror[copied->index], 1);
+			n_reserved += blocks_leave(seq->writer, &copied->from, &copied->freeze, 1,
+						   freeze_now, &g->spares, &g->release);
+		}
+		g->n_copied = 0;
+	}
+	writer_count_reserved(seq->writer,
+			      n_reserved * (int64_t)seq->layout->fields->groups[group].block_bytes);
+}
+
+static void settle(struct kvc_seq *seq)
+{
+	struct kv_head head = head_after(seq);
+
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		commit_settle_blocks(seq, g);
+	seq->journal.future_end = head.journal_end;
+	update_settle(seq, &head);
+	seq->is_open = false;
+	seq->is_prepared = false;
+	seq->open_tokens = 0;
+}
+
+/* ---- commit ------------------------------------------------------------------------------- */
+
+static void count_tokens(struct kvc_writer *writer, uint64_t n_tokens)
+{
+	_Atomic uint64_t *counter = &writer->shm->n_appended_tokens;
+
+	atomic_store_explicit(counter,
+			      atomic_load_explicit(counter, memory_order_relaxed) + n_tokens,
+			      memory_order_relaxed);
+}
+
+/* The sequences of a commit: those of the list, or all that are open. */
+struct commit {
+	struct kvc_writer *writer;
+	kvc_seq *const *seqs;
+	size_t n_seqs;
+};
+
+static struct kvc_seq *first_of(const struct commit *c)
+{
+	return c->seqs ? c->seqs[0] : c->writer->open;
+}
+
+static struct kvc_seq *next_of(const struct commit *c, const struct kvc_seq *seq, size_t *i)
+{
+	if (!c->seqs)
+		return seq->next_open;
+	return ++*i < c->n_seqs ? c->seqs[*i] : NULL;
+}
+
+#define EACH(c, seq, i) \
+	for (size_t i = 0, once = 1; once; once = 0) \
+		for (struct kvc_seq *seq = first_of(c); seq; seq = next_of(c, seq, &i))
+
+static bool is_frozen_since(const struct commit *c)
+{
+	EACH(c, seq, i)
+	{
+		if (seq_mode(seq) == KV_JOURNAL_UNDO && inplace_is_frozen_since(seq))
+			return true;
+	}
+	return false;
+}
+
+/* Prepares all and opens the word. -1: nothing has happened, the updates are open. */
+static int open_prepared(const struct commit *c)
+{
+	for (;;) {
+		EACH(c, seq, i)
+		{
+			if (prepare(seq))
+				goto fail;
+		}
+		stream_fence(); /* what was written before the swap is there after it */
+		if (update_open(c->writer))
+			goto fail;
+		if (!is_frozen_since(c))
+			return 0;
+		update_close(c->writer);
+		EACH(c, seq, i)
+		{
+			if (seq_mode(seq) == KV_JOURNAL_UNDO)
+				commit_unprepare(seq);
+		}
+	}
+fail:
+	/* After KVC_EMOVED none is open any more, nor prepared. */
+	EACH(c, seq, i)
+	{
+		commit_unprepare(seq);
+	}
+	return -1;
+}
+
+static int commit(const struct commit *c)
+{
+	uint64_t n_tokens = 0;
+
+	if (open_prepared(c))
+		return -1;
+	EACH(c, seq, i)
+	{
+		n_tokens += seq->open_tokens;
+		fill(seq);
+	}
+	update_publish(c->writer);
+	count_tokens(c->writer, n_tokens);
+	EACH(c, seq, i)
+	{
+		settle(seq);
+	}
+	if (c->seqs)
+		begin_sweep(c->writer);
+	else
+		c->writer->open = NULL;
+	return 0;
+}
+
+static int check_commit(const struct kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
+{
+	if (session_check(writer->session))
+		return -1;
+	for (size_t i = 0; i < n_seqs; i++)
+		if (seqs[i]->writer != writer || !seqs[i]->is_open)
+			return kvc_fail(KVC_EINVAL, "sequence %zu %s", i,
+					seqs[i]->writer != writer ? "belongs to another writer" :
+								    "has no open update");
+	return n_seqs > 1 ? seqs_distinct(seqs, n_seqs) : 0;
+}
+
+int kvc_commit(kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
+{
+	struct commit c = {writer, seqs, n_seqs};
+
+	if (check_commit(writer, seqs, n_seqs))
+		return -1;
+	if (seqs ? n_seqs == 0 : !writer->open)
+		return 0;
+	return commit(&c);
+}

@@ -1,0 +1,144 @@
+#include "client/inplace.h"
+
+#include <string.h>
+
+#include "client/error.h"
+#include "client/journal.h"
+
+static uint32_t all_parts(const struct kvc_seq *seq, uint32_t layer)
+{
+	return (UINT32_C(1) << seq->layout->fields->layer_maps[layer].n_regions) - 1;
+}
+
+/* ---- frozen blocks ------------------------------------------------------------------------ */
+
+/* Slots of a block that hold something. */
+static uint64_t filled(const struct kvc_seq *seq, uint32_t group, uint64_t block)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint64_t slots = kv_layout_slots(
+		layout, group, seq->head.base_tokens + (seq->is_open ? seq->open_tokens : 0));
+	uint64_t left = slots - block * layout->block_tokens;
+
+	return left < layout->block_tokens ? left : layout->block_tokens;
+}
+
+/* Blocks that the open update has taken are in no table: no freeze covers them. */
+static void own_open_blocks(struct kvc_seq *seq)
+{
+	seq->open_freeze = seq->inplace_freeze;
+	for (uint32_t i = 0; i < seq->layout->fields->n_layer_groups; i++) {
+		struct seq_group *g = &seq->groups[i];
+
+		for (uint32_t c = 0; c < g->n_copied; c++)
+			g->meta[g->copied[c].index] = (g->meta[g->copied[c].index] &
+						       SEQ_META_COPY) |
+						      (uint32_t)seq->open_freeze;
+		for (uint64_t b = g->end_block; b < g->pending_end; b++)
+			g->meta[b] = (g->meta[b] & SEQ_META_COPY) | (uint32_t)seq->open_freeze;
+	}
+}
+
+/* A row whose slot counts. */
+static bool counts(const struct kvc_seq *seq, const struct kv_row *row, uint64_t n_tokens)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	return row->kind == KV_ROW_VECTOR &&
+	       row->slot < kv_layout_slots(layout, layout->layer_maps[row->layer].group, n_tokens);
+}
+
+int inplace_copy_frozen(struct kvc_seq *seq, uint64_t first, uint64_t end, uint64_t n_tokens)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	seq->inplace_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+	own_open_blocks(seq);
+	for (uint64_t row = first; row < end; row++) {
+		const struct kv_row *header = journal_row(seq, row);
+		uint32_t group;
+		uint64_t block;
+
+		if (!counts(seq, header, n_tokens))
+			continue;
+		group = layout->layer_maps[header->layer].group;
+		block = header->slot / layout->block_tokens;
+		if (seq_meta_freeze(seq->groups[group].meta[block]) == seq->inplace_freeze)
+			continue;
+		if (begin_check_spares(seq, group, 1))
+			return -1;
+		begin_copy(seq, group, block, filled(seq, group, block));
+	}
+	return 0;
+}
+
+bool inplace_is_frozen_since(const struct kvc_seq *seq)
+{
+	return atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire) !=
+	       seq->inplace_freeze;
+}
+
+/* ---- bytes -------------------------------------------------------------------------------- */
+
+void inplace_save_old(struct kvc_seq *seq, uint64_t first, uint64_t end)
+{
+	for (uint64_t row = first; row < end; row++) {
+		const struct kv_row *header = journal_row(seq, row);
+
+		if (header->kind == KV_ROW_VECTOR)
+			journal_save_slot(seq, header->layer, header->head, header->slot,
+					  all_parts(seq, header->layer), journal_payload(seq, row));
+	}
+}
+
+void inplace_count_rows(struct kvc_seq *seq, uint64_t end)
+{
+	KV_FAULT_POINT();
+	atomic_store_explicit(&seq->shm->rows_end, end, memory_order_release);
+	/* The count is there before any slot is overwritten. */
+	atomic_thread_fence(memory_order_seq_cst);
+	KV_FAULT_POINT();
+}
+
+/* What a row was not given stays as it is, and is kept as new: so it can be applied again. */
+static void complete(const struct kvc_seq *seq, struct kv_row *header, char *stored)
+{
+	uint32_t all = all_parts(seq, header->layer), given = (uint32_t)header->prev;
+
+	if (given && given != all)
+		journal_save_slot(seq, header->layer, header->head, header->slot, all & ~given,
+				  stored);
+	header->prev = 0;
+}
+
+void inplace_apply(struct kvc_seq *seq, uint64_t first, uint64_t end)
+{
+	uint32_t new_off = journal_shape(seq)->new_off;
+
+	inplace_count_rows(seq, end);
+	for (uint64_t row = first; row < end; row++) {
+		struct kv_row *header = journal_row(seq, row);
+		char *stored = journal_payload(seq, row) + new_off;
+
+		if (header->kind != KV_ROW_VECTOR)
+			continue;
+		complete(seq, header, stored);
+		KV_FAULT_POINT();
+		journal_restore_slot(seq, header->layer, header->head, header->slot,
+				     all_parts(seq, header->layer), stored);
+	}
+	KV_FAULT_POINT();
+}
+
+void inplace_put_back(struct kvc_seq *seq, uint64_t first, uint64_t end, uint64_t n_tokens)
+{
+	while (end-- > first) {
+		const struct kv_row *header = journal_row(seq, end);
+
+		if (!counts(seq, header, n_tokens))
+			continue;
+		KV_FAULT_POINT();
+		journal_restore_slot(seq, header->layer, header->head, header->slot,
+				     all_parts(seq, header->layer), journal_payload(seq, end));
+	}
+}

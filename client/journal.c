@@ -1,0 +1,350 @@
+#include "client/journal.h"
+
+#include <string.h>
+
+#include "client/compute/codec.h"
+#include "client/error.h"
+
+/* ---- rows --------------------------------------------------------------------------------- */
+
+static char *row_block(const struct kvc_seq *seq, uint64_t row)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct seq_group *g = &seq->groups[layout->journal_group];
+
+	return seq_piece(seq, layout->groups[layout->journal_group].first_region,
+			 g->mirror[group_index(g, row >> journal_shape(seq)->rows_log2)]);
+}
+
+struct kv_row *journal_row(const struct kvc_seq *seq, uint64_t row)
+{
+	return (void *)(row_block(seq, row) + kv_row_off(journal_shape(seq), row));
+}
+
+char *journal_payload(const struct kvc_seq *seq, uint64_t row)
+{
+	return row_block(seq, row) + kv_row_payload_off(journal_shape(seq), row);
+}
+
+const struct kv_record *journal_record(const struct kvc_seq *seq, uint64_t row)
+{
+	return (const void *)journal_payload(seq, row);
+}
+
+void journal_put_record(const struct kvc_seq *seq, uint64_t row, const struct kv_record *record,
+			uint16_t flags)
+{
+	*journal_row(seq, row) = (struct kv_row){.kind = KV_ROW_RECORD, .flags = flags};
+	memcpy(journal_payload(seq, row), record, sizeof(*record));
+}
+
+struct kv_record journal_record_now(const struct kvc_seq *seq)
+{
+	return (struct kv_record){
+		.update = seq->writer->update,
+		.length_tokens = seq->head.length_tokens,
+		.position = seq->head.position,
+		.planes = kv_planes_now(seq->head.planes),
+	};
+}
+
+/* ---- rows of the open update -------------------------------------------------------------- */
+
+/* Tokens among the first t of the open update that overwrite a slot of a group. */
+static uint64_t n_wrapped(const struct kvc_seq *seq, uint32_t group, uint64_t t)
+{
+	uint64_t bound = seq->layout->fields->groups[group].bound_slots;
+	uint64_t room = bound > seq->head.length_tokens ? bound - seq->head.length_tokens : 0;
+
+	return bound && t > room ? t - room : 0;
+}
+
+bool journal_has_rows(const struct kvc_seq *seq, uint32_t group, uint64_t t)
+{
+	bool wrapped = n_wrapped(seq, group, t + 1) != 0;
+
+	if (wrapped && seq->open_flags & KVC_UPDATE_SCATTER)
+		return false;
+	return wrapped || seq_mode(seq) == KV_JOURNAL_REPLAY;
+}
+
+uint64_t journal_rows_before(const struct kvc_seq *seq, uint64_t t)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	bool scatter = seq->open_flags & KVC_UPDATE_SCATTER;
+	uint64_t rows = t;
+
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++) {
+		uint64_t wrapped = n_wrapped(seq, g, t);
+		uint64_t n = scatter ? 0 : wrapped;
+
+		if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+			n += t - wrapped;
+		rows += n * layout->groups[g].n_heads;
+	}
+	return rows;
+}
+
+uint64_t journal_token_row(const struct kvc_seq *seq, uint32_t layer, uint64_t t)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_layer_map *map = &layout->layer_maps[layer];
+	uint64_t row = seq->open_row + journal_rows_before(seq, t) + map->first_head;
+
+	for (uint32_t g = 0; g < map->group; g++)
+		if (journal_has_rows(seq, g, t))
+			row += layout->groups[g].n_heads;
+	return row;
+}
+
+/* ---- blocks of rows ----------------------------------------------------------------------- */
+
+/* The block of the last row is partly filled and may not be added to. */
+static bool must_copy(const struct kvc_seq *seq, const struct seq_group *g, uint64_t number,
+		      uint64_t row)
+{
+	uint32_t freeze = seq_meta_freeze(g->meta[group_index(g, number)]);
+
+	if (freeze == 0)
+		return true;
+	return freeze != seq->open_freeze &&
+	       atomic_load_explicit(&seq->shm->frozen_rows, memory_order_acquire) > row;
+}
+
+int journal_extend(struct kvc_seq *seq, uint64_t end)
+{
+	const uint32_t group = seq->layout->fields->journal_group;
+	struct seq_group *g = &seq->groups[group];
+	const uint32_t log2 = journal_shape(seq)->rows_log2;
+	const uint64_t row = seq->head.journal_end, in_block = row & ((UINT64_C(1) << log2) - 1);
+	uint64_t want_end = ((end - 1) >> log2) + 1;
+	bool copy = g->n_copied == 0 && g->pending_end == g->end_block && in_block &&
+		    row >> log2 < g->end_block && must_copy(seq, g, row >> log2, row);
+	uint64_t n_new = want_end > g->pending_end ? want_end - g->pending_end : 0;
+
+	if (end - seq->open_first > seq->journal.max_rows ||
+	    want_end - (seq->open_first >> log2) > g->n_entries)
+		return kvc_fail(KVC_EJOURNAL,
+				"the journal would have %llu rows, it may have %llu; fold it, "
+				"release marks, or let it forget",
+				(unsigned long long)(end - seq->open_first),
+				(unsigned long long)seq->journal.max_rows);
+	if (begin_check_spares(seq, group, n_new + copy))
+		return -1;
+	if (copy)
+		begin_copy(seq, group, group_index(g, row >> log2), in_block);
+	for (; n_new; n_new--, g->pending_end++) {
+		uint64_t i = group_index(g, g->pending_end);
+
+		g->mirror[i] = spare_take(seq, group);
+		g->meta[i] = (g->meta[i] & SEQ_META_COPY) | (uint32_t)seq->open_freeze;
+	}
+	return 0;
+}
+
+/* ---- steps -------------------------------------------------------------------------------- */
+
+uint64_t journal_previous(const struct kvc_seq *seq, uint64_t record)
+{
+	uint64_t n = journal_record(seq, record)->n_rows;
+
+	if (record <= seq->head.journal_first || n >= record - seq->head.journal_first)
+		return UINT64_MAX;
+	return record - n - 1;
+}
+
+uint64_t journal_next(const struct kvc_seq *seq, uint64_t row, uint64_t end)
+{
+	while (row < end && journal_row(seq, row)->kind != KV_ROW_RECORD)
+		row++;
+	return row;
+}
+
+/* The oldest row that a mark needs. */
+static uint64_t marked_row(const struct kvc_seq *seq)
+{
+	uint64_t row = UINT64_MAX;
+
+	for (uint32_t i = seq->head.n_marks; i-- > 0;) {
+		uint64_t end = atomic_load_explicit(&seq->shm->marks[i].journal_end,
+						    memory_order_relaxed);
+
+		if (end > seq->head.journal_first)
+			row = end - 1;
+	}
+	return row;
+}
+
+static uint64_t n_steps_from(const struct kvc_seq *seq, uint64_t record)
+{
+	return journal_record(seq, journal_last(seq))->n_steps -
+	       journal_record(seq, record)->n_steps;
+}
+
+int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
+{
+	const uint64_t end = seq->head.journal_end;
+	const uint32_t log2 = journal_shape(seq)->rows_log2;
+	const uint64_t table_rows =
+		(uint64_t)(seq->groups[seq->layout->fields->journal_group].n_entries - 2) << log2;
+	uint64_t most = seq->journal.max_rows < table_rows ? seq->journal.max_rows : table_rows;
+	uint64_t first = seq->open_first, marked = marked_row(seq);
+	bool is_full = end - first + n_rows > most;
+
+	if (seq_mode(seq) != KV_JOURNAL_UNDO || first == end)
+		return 0;
+	if (!is_full && n_steps_from(seq, first) < 2 * (uint64_t)seq->journal.keep_steps)
+		return 0;
+	/* What neither the last steps nor a mark need, then what must go. */
+	while (first < end - 1) {
+		bool spare = first < marked && n_steps_from(seq, first) > seq->journal.keep_steps;
+
+		is_full = end - first + n_rows > most;
+		if (!spare && !(is_full && seq->journal.when_full == KVC_FULL_FORGET))
+			break;
+		first = journal_next(seq, first + 1, end);
+		seq->open_scattered |= journal_record(seq, first)->n_rows != 0;
+	}
+	seq->open_first = first;
+	return 0;
+}
+
+/* ---- index -------------------------------------------------------------------------------- */
+
+uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
+		      uint64_t end)
+{
+	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[layer];
+	uint64_t first = seq->head.journal_first, row;
+	const struct kv_row *header;
+
+	if (first == end)
+		return UINT64_MAX;
+	row = *journal_index_at(seq, map->group, map->first_head + head, slot);
+	row = first + (uint32_t)(row - first);
+	if (row >= end)
+		return UINT64_MAX;
+	header = journal_row(seq, row);
+	if (header->kind != KV_ROW_VECTOR || header->slot != slot || header->layer != layer ||
+	    header->head != head)
+		return UINT64_MAX;
+	return row;
+}
+
+static uint32_t *index_of(const struct kvc_seq *seq, const struct kv_row *header)
+{
+	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[header->layer];
+
+	return journal_index_at(seq, map->group, map->first_head + header->head, header->slot);
+}
+
+void journal_index_add(struct kvc_seq *seq, uint64_t first, uint64_t end)
+{
+	for (uint64_t row = first; row < end; row++) {
+		const struct kv_row *header = journal_row(seq, row);
+
+		if (header->kind == KV_ROW_VECTOR)
+			*index_of(seq, header) = (uint32_t)row;
+	}
+}
+
+void journal_index_remove(struct kvc_seq *seq, uint64_t first, uint64_t end)
+{
+	while (end-- > first) {
+		const struct kv_row *header = journal_row(seq, end);
+
+		if (header->kind == KV_ROW_VECTOR && header->prev)
+			*index_of(seq, header) = (uint32_t)(header->prev - 1);
+	}
+}
+
+/* Rows of others are read here for the first time: none may lead out of the index. */
+static bool row_is_sane(const struct kvc_seq *seq, const struct kv_row *header)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	return header->layer < layout->n_layers &&
+	       header->head < layout->layers[header->layer].n_query_groups &&
+	       header->slot < seq->journal.index_slots[layout->layer_maps[header->layer].group];
+}
+
+void journal_index_build(struct kvc_seq *seq)
+{
+	if (seq_mode(seq) != KV_JOURNAL_REPLAY)
+		return;
+	for (uint64_t row = seq->head.journal_first; row < seq->head.journal_end; row++) {
+		const struct kv_row *header = journal_row(seq, row);
+
+		if (header->kind == KV_ROW_VECTOR && row_is_sane(seq, header))
+			*index_of(seq, header) = (uint32_t)row;
+	}
+}
+
+/* ---- stored vectors ----------------------------------------------------------------------- */
+
+static char *vector_at(const struct kvc_seq *seq, uint32_t region, struct kvc_block block,
+		       uint64_t slot, uint32_t head)
+{
+	const struct kv_region *r = &seq->layout->fields->regions[region];
+
+	return seq_piece(seq, region, block) +
+	       slot % seq->layout->fields->block_tokens * r->row_bytes +
+	       (uint64_t)head * r->vector_bytes;
+}
+
+void journal_save_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
+		       uint32_t parts, char *stored)
+{
+	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[layer];
+	struct kvc_block block = seq_block_of(seq, map->group, slot);
+
+	for (uint32_t i = 0; i < map->n_regions; i++) {
+		uint32_t bytes = seq->layout->fields->regions[map->first_region + i].vector_bytes;
+
+		if (parts & UINT32_C(1) << i)
+			memcpy(stored, vector_at(seq, map->first_region + i, block, slot, head),
+			       bytes);
+		stored += bytes;
+	}
+}
+
+void journal_restore_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
+			  uint32_t parts, const char *stored)
+{
+	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[layer];
+	struct kvc_block block = seq_block_of(seq, map->group, slot);
+
+	for (uint32_t i = 0; i < map->n_regions; i++) {
+		uint32_t bytes = seq->layout->fields->regions[map->first_region + i].vector_bytes;
+
+		if (parts & UINT32_C(1) << i)
+			memcpy(vector_at(seq, map->first_region + i, block, slot, head), stored,
+			       bytes);
+		stored += bytes;
+	}
+}
+
+/* Bytes of the regions of a layer before a part. */
+static char *part_of(const struct kv_layout *layout, const struct kv_layer_map *map, uint32_t part,
+		     char *stored)
+{
+	if (map->region[part] < 0)
+		return NULL;
+	for (int8_t i = 0; i < map->region[part]; i++)
+		stored += layout->regions[map->first_region + (uint8_t)i].vector_bytes;
+	return stored;
+}
+
+struct kv_codec_at journal_stored_at(const struct kvc_seq *seq, uint32_t layer, bool is_value,
+				     char *stored)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_layer_map *map = &layout->layer_maps[layer];
+	uint32_t codes = is_value ? KV_PART_V_CODES : KV_PART_K_CODES;
+
+	return (struct kv_codec_at){
+		.codes = part_of(layout, map, codes, stored),
+		.scale = part_of(layout, map, codes + 1, stored),
+		.zero = part_of(layout, map, codes + 2, stored),
+	};
+}

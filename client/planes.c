@@ -1,0 +1,96 @@
+/*
+ * Sequence planes: kvc_plane_set, kvc_plane_get. A version is a block of its own that holds all of
+ * them: written in the open update, never changed once it is committed. Writer's thread, hot path.
+ */
+#include <string.h>
+
+#include "client/error.h"
+#include "client/journal.h"
+
+/* Where version v lies. */
+static char *version_at(const struct kvc_seq *seq, uint32_t version)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct seq_group *g = &seq->groups[layout->states_group];
+
+	return seq_piece(seq, layout->groups[layout->states_group].first_region,
+			 g->mirror[group_index(g, version - 1)]);
+}
+
+/* Number of the sequence plane of that name, or -1. */
+static int find_plane(const struct kvc_seq *seq, const char *name)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	for (uint32_t i = 0; name && i < layout->n_planes; i++)
+		if (layout->planes[i].scope == KV_PLANE_SEQUENCE &&
+		    strcmp(layout->planes[i].name, name) == 0)
+			return (int)i;
+	return kvc_fail(KVC_ENOTFOUND, "the layout has no sequence plane \"%s\"", name ? name : "");
+}
+
+/* The version that the open update makes: a copy of the one that counts, or zeros. */
+static int make_version(struct kvc_seq *seq)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const uint32_t group = layout->states_group, now = kv_planes_now(seq->head.planes);
+	uint32_t first = kv_planes_first(seq->head.planes);
+	struct seq_group *g = &seq->groups[group];
+	size_t bytes = (size_t)layout->groups[group].block_bytes;
+
+	if (seq_mode(seq) != KV_JOURNAL_NONE && now - first + 2 > g->n_entries)
+		return kvc_fail(KVC_EJOURNAL,
+				"%u versions of the sequence planes are kept, the limit; fold the "
+				"journal, or keep fewer steps",
+				now - first + 1);
+	if (begin_check_spares(seq, group, 1))
+		return -1;
+	update_drop_future(seq, group);
+	if (now == 0)
+		g->first_block = g->end_block = g->pending_end = 0;
+	g->mirror[group_index(g, now)] = spare_take(seq, group);
+	g->meta[group_index(g, now)] = (g->meta[group_index(g, now)] & SEQ_META_COPY) |
+				       (uint32_t)seq->open_freeze;
+	g->pending_end++;
+	seq->open_states = now + 1;
+	if (now)
+		memcpy(version_at(seq, now + 1), version_at(seq, now), bytes);
+	else
+		memset(version_at(seq, now + 1), 0, bytes);
+	return 0;
+}
+
+int kvc_plane_set(kvc_seq *seq, const char *name, const void *bytes, size_t n_bytes)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	int i;
+
+	if (session_check(seq->writer->session))
+		return -1;
+	if (!seq->is_open)
+		return kvc_fail(KVC_EINVAL, "no update is open: kvc_update_begin comes first");
+	i = find_plane(seq, name);
+	if (i < 0)
+		return -1;
+	if (n_bytes != layout->planes[i].bytes)
+		return kvc_fail(KVC_ERANGE, "plane \"%s\" has %u bytes, not %zu", name,
+				layout->planes[i].bytes, n_bytes);
+	if (!seq->open_states && make_version(seq))
+		return -1;
+	memcpy(version_at(seq, seq->open_states) + layout->plane_off[i], bytes, n_bytes);
+	return 0;
+}
+
+const void *kvc_plane_get(kvc_seq *seq, const char *name)
+{
+	uint32_t now = kv_planes_now(seq->head.planes);
+	int i;
+
+	if (session_check(seq->writer->session))
+		return NULL;
+	i = find_plane(seq, name);
+	if (i < 0)
+		return NULL;
+	*kvc_err() = (struct errbuf){0};
+	return now ? version_at(seq, now) + seq->layout->fields->plane_off[i] : NULL;
+}

@@ -1,0 +1,228 @@
+/*
+ * Reading a sequence as it counts: kvc_read, kvc_read_plane, and what is counted (kvc_slots,
+ * kvc_position). Vectors come from blocks, dequantised, and over them the rows of a replay
+ * journal: the newest of each (layer, head, slot). Writer's thread.
+ */
+#include <string.h>
+
+#include "client/compute/codec.h"
+#include "client/error.h"
+#include "client/journal.h"
+
+uint64_t kvc_slots(const kvc_seq *seq, uint32_t layer)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	if (layer >= (layout->n_layers ? layout->n_layers : 1))
+		return 0;
+	return kv_layout_slots(layout, layout->layer_maps[layer].group, seq->head.length_tokens);
+}
+
+uint64_t kvc_position(const kvc_seq *seq)
+{
+	return seq->head.position;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------- */
+
+/* Slots of one call. */
+struct span {
+	uint32_t layer, n_heads, group;
+	const struct kv_layer_map *map;
+	uint64_t first, end;
+};
+
+static char *part_at(const struct kvc_seq *seq, const struct span *s, uint32_t part, uint64_t slot,
+		     size_t *vector_bytes)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_region *r;
+	uint32_t region;
+
+	*vector_bytes = 0;
+	if (s->map->region[part] < 0)
+		return NULL;
+	region = s->map->first_region + (uint8_t)s->map->region[part];
+	r = &layout->regions[region];
+	*vector_bytes = r->vector_bytes;
+	return seq_piece(seq, region, seq_block_of(seq, s->group, slot)) +
+	       slot % layout->block_tokens * r->row_bytes;
+}
+
+/* K or V of the slots that lie in one block, from `slot` on; returns how many slots. */
+static uint64_t read_block(const struct kvc_seq *seq, const struct span *s, bool is_value,
+			   uint64_t slot, uint64_t end, char *to)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint32_t codes = is_value ? KV_PART_V_CODES : KV_PART_K_CODES;
+	uint64_t n = layout->block_tokens - slot % layout->block_tokens;
+	struct kv_codec_at from;
+
+	if (n > end - slot)
+		n = end - slot;
+	from.codes = part_at(seq, s, codes, slot, &from.codes_stride);
+	from.scale = part_at(seq, s, codes + 1, slot, &from.scale_stride);
+	from.zero = part_at(seq, s, codes + 2, slot, &from.zero_stride);
+	if (seq->layout->codecs) {
+		const struct kv_codec *codec = &seq->layout->codecs[2 * s->layer + is_value];
+
+		kv_dequantise(codec, n * s->n_heads, &from, to,
+			      (size_t)codec->width * codec->element_bytes);
+	} else {
+		memcpy(to, from.codes, n * from.codes_stride);
+	}
+	return n;
+}
+
+static void read_base(const struct kvc_seq *seq, const struct span *s, bool is_value, char *to,
+		      size_t row_bytes)
+{
+	uint64_t end = kv_layout_slots(seq->layout->fields, s->group, seq->head.base_tokens);
+
+	if (end > s->end)
+		end = s->end;
+	for (uint64_t slot = s->first, n; slot < end; slot += n, to += n * row_bytes)
+		n = read_block(seq, s, is_value, slot, end, to);
+}
+
+/* ---- rows --------------------------------------------------------------------------------- */
+
+static void lay_over(const struct kvc_seq *seq, const struct span *s, char *k, char *v)
+{
+	struct kv_row_parts parts = kv_row_parts(seq->layout->fields, s->layer);
+
+	for (uint32_t h = 0; h < s->n_heads; h++) {
+		for (uint64_t slot = s->first; slot < s->end; slot++) {
+			uint64_t row = journal_find(seq, s->layer, h, slot, seq->head.journal_end);
+			uint64_t i = (slot - s->first) * s->n_heads + h;
+			const char *payload;
+
+			if (row == UINT64_MAX || journal_row(seq, row)->flags & KV_ROW_BASE)
+				continue;
+			payload = journal_payload(seq, row);
+			if (k)
+				memcpy(k + i * parts.k_bytes, payload, parts.k_bytes);
+			if (v)
+				memcpy(v + i * parts.v_bytes, payload + parts.k_bytes,
+				       parts.v_bytes);
+		}
+	}
+}
+
+static int check_read(const struct kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_slots,
+		      struct span *s)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint32_t n_layers = layout->n_layers ? layout->n_layers : 1;
+
+	if (session_check(seq->writer->session))
+		return -1;
+	if (layer >= n_layers)
+		return kvc_fail(KVC_ERANGE, "layer %u of %u", layer, n_layers);
+	if (first > kvc_slots(seq, layer) || n_slots > kvc_slots(seq, layer) - first)
+		return kvc_fail(KVC_ERANGE, "slots %llu+%llu of %llu", (unsigned long long)first,
+				(unsigned long long)n_slots,
+				(unsigned long long)kvc_slots(seq, layer));
+	*s = (struct span){
+		.layer = layer,
+		.n_heads = layout->n_layers ? layout->layers[layer].n_query_groups : 1,
+		.map = &layout->layer_maps[layer],
+		.group = layout->layer_maps[layer].group,
+		.first = first,
+		.end = first + n_slots,
+	};
+	return 0;
+}
+
+int kvc_read(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_slots, void *k, void *v)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	struct span s;
+	size_t k_bytes = layout->opaque_bytes, v_bytes = 0;
+
+	if (check_read(seq, layer, first, n_slots, &s))
+		return -1;
+	if (layout->n_layers) {
+		struct kv_row_parts parts = kv_row_parts(layout, layer);
+
+		k_bytes = (size_t)parts.k_bytes * s.n_heads;
+		v_bytes = (size_t)parts.v_bytes * s.n_heads;
+	}
+	if (v && v_bytes == 0)
+		return kvc_fail(KVC_EINVAL, "layer %u has K only: pass v = NULL", layer);
+	if (k)
+		read_base(seq, &s, false, k, k_bytes);
+	if (v)
+		read_base(seq, &s, true, v, v_bytes);
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+		lay_over(seq, &s, k, v);
+	return 0;
+}
+
+/* ---- slot planes -------------------------------------------------------------------------- */
+
+/* Number of a slot plane among them; -1: there is none of that name. */
+static int slot_plane(const struct kv_layout *layout, const char *name)
+{
+	for (uint32_t i = 0; name && i < layout->n_planes; i++)
+		if (layout->planes[i].scope == KV_PLANE_SLOT &&
+		    strcmp(layout->planes[i].name, name) == 0)
+			return (int)layout->plane_off[i];
+	return kvc_fail(KVC_ENOTFOUND, "the layout has no slot plane \"%s\"", name ? name : "");
+}
+
+/* Where the bytes of a plane begin in the payload of a replay row. */
+static size_t plane_in_row(const struct kvc_seq *seq, const struct span *s, uint32_t number)
+{
+	struct kv_row_parts parts = kv_row_parts(seq->layout->fields, s->layer);
+	size_t off = parts.k_bytes + parts.v_bytes;
+
+	for (uint32_t p = 0; p < number; p++)
+		off += seq->layout->fields
+			       ->regions[s->map->first_region +
+					 (uint8_t)s->map->region[KV_PART_PLANE + p]]
+			       .vector_bytes;
+	return off;
+}
+
+int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t first, uint64_t n_slots,
+		   void *bytes)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint64_t base_end;
+	struct span s;
+	int number;
+
+	if (check_read(seq, layer, first, n_slots, &s))
+		return -1;
+	number = slot_plane(layout, name);
+	if (number < 0)
+		return -1;
+	base_end = kv_layout_slots(layout, s.group, seq->head.base_tokens);
+	for (uint64_t slot = s.first; slot < s.end; slot++) {
+		size_t vector_bytes;
+		uint32_t part = KV_PART_PLANE + (uint32_t)number;
+		const char *from = slot < base_end ? part_at(seq, &s, part, slot, &vector_bytes) :
+						     NULL;
+
+		vector_bytes = layout->regions[s.map->first_region + (uint8_t)s.map->region[part]]
+				       .vector_bytes;
+		for (uint32_t h = 0; h < s.n_heads; h++) {
+			char *to = (char *)bytes +
+				   ((slot - s.first) * s.n_heads + h) * vector_bytes;
+			uint64_t row = seq_mode(seq) == KV_JOURNAL_REPLAY ?
+					       journal_find(seq, layer, h, slot,
+							    seq->head.journal_end) :
+					       UINT64_MAX;
+
+			if (row != UINT64_MAX)
+				memcpy(to,
+				       journal_payload(seq, row) +
+					       plane_in_row(seq, &s, (uint32_t)number),
+				       vector_bytes);
+			else if (from)
+				memcpy(to, from + h * vector_bytes, vector_bytes);
+		}
+	}
+	return 0;
+}
