@@ -189,7 +189,7 @@ static void write_update(struct worker *w, int place, uint64_t n, uint64_t first
 			DIE("append_begin: %s", kvc_error_text());
 	}
 	for (uint32_t l = 0; l < layout->n_layers; l++) {
-		uint32_t region = layout->layer_region[l];
+		uint32_t region = layout->layer_maps[l].first_region;
 
 		for (uint32_t side = 0; side < 2; side++)
 			for (uint64_t t = 0; t < n; t++)
@@ -288,7 +288,7 @@ static void check_state(struct world *w, const struct seg_state *state, const st
 	if (state->head.length_tokens != s->length)
 		DIE("%s: length %llu, not %llu", what,
 		    (unsigned long long)state->head.length_tokens, (unsigned long long)s->length);
-	for (uint32_t g = 0; g < layout->n_groups; g++)
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
 		for (uint32_t r = 0; r < layout->groups[g].n_regions; r++) {
 			uint32_t region = layout->groups[g].first_region + r;
 			uint32_t bytes = layout->regions[region].row_bytes;

@@ -107,7 +107,7 @@ static size_t side_bytes(const kvc_seq *seq, uint32_t layer, uint32_t side)
 {
 	const struct kv_layout *fields = seq->layout->fields;
 
-	return fields->regions[fields->layer_region[layer] + side].row_bytes;
+	return fields->regions[fields->layer_maps[layer].first_region + side].row_bytes;
 }
 
 kvc_seq *kt_seq_new(const struct kt_client *client, const char *name)

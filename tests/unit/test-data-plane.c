@@ -79,7 +79,7 @@ static void check_rows(struct world *w, uint32_t region, const char *rows, uint6
 
 static void check_by_runs(struct world *w, int s, uint32_t layer)
 {
-	uint32_t region = w->layout->layer_region[layer];
+	uint32_t region = w->layout->layer_maps[layer].first_region;
 	struct kvc_run runs[MAX_TOKENS];
 	int64_t n = kvc_view_runs(w->seqs[s], layer, runs, MAX_TOKENS);
 	uint64_t seen = 0;
@@ -98,7 +98,7 @@ static void check_by_runs(struct world *w, int s, uint32_t layer)
 
 static void check_by_table(struct world *w, int s, uint32_t layer)
 {
-	uint32_t region = w->layout->layer_region[layer];
+	uint32_t region = w->layout->layer_maps[layer].first_region;
 	struct kvc_layer_view view;
 
 	assert_int_equal(kvc_view_table(w->seqs[s], layer, &view), 0);
@@ -130,7 +130,7 @@ static void check_snapshot(struct world *w, int i)
 {
 	const struct seg_state *state = &w->snapshots[i];
 
-	for (uint32_t g = 0; g < w->layout->n_groups; g++) {
+	for (uint32_t g = 0; g < w->layout->n_layer_groups; g++) {
 		const struct kv_group *group = &w->layout->groups[g];
 
 		for (uint32_t r = group->first_region; r < group->first_region + group->n_regions;
@@ -192,7 +192,7 @@ static void write_tokens(struct world *w, int s, uint64_t n)
 	for (uint64_t t = 0; t < n; t++)
 		shadow->tokens[shadow->length + t] = ++w->next_token;
 	for (uint32_t l = 0; l < n_layers; l++) {
-		uint32_t region = w->layout->layer_region[l];
+		uint32_t region = w->layout->layer_maps[l].first_region;
 		bool has_v = w->layout->n_layers && w->layout->layers[l].v_width;
 		char *rows[2] = {w->rows, w->rows + MAX_TOKENS * 2048};
 
