@@ -35,13 +35,12 @@ static inline void kv_fpmode_leave(kv_fpmode mode)
 
 typedef fenv_t kv_fpmode;
 
-/* Rounding and traps; whether denormals are flushed is not C's to say. */
 static inline kv_fpmode kv_fpmode_enter(void)
 {
 	fenv_t mode;
 
-	feholdexcept(&mode);
-	fesetround(FE_TONEAREST);
+	fegetenv(&mode);
+	fesetenv(FE_DFL_ENV);
 	return mode;
 }
 

@@ -199,5 +199,7 @@ void bench_group_calls(void);    /* rpc, snapshot_*, fork_* */
 void bench_group_open(void);     /* open_* */
 void bench_group_commands(void);
 void bench_group_memory(void);
+void bench_group_quantise(void);   /* quantise_* */
+void bench_group_dequantise(void); /* dequantise_* */
 
 #endif

@@ -23,6 +23,10 @@ static const struct bench_group groups[] = {
 	{bench_group_open, {"open_cached", "open_new"}},
 	{bench_group_commands, {"commands"}},
 	{bench_group_memory, {"memory_table", "memory_forks"}},
+	{bench_group_quantise,
+	 {"quantise_int8", "quantise_u8", "quantise_u4", "quantise_q4", "quantise_fp8"}},
+	{bench_group_dequantise,
+	 {"dequantise_int8", "dequantise_u8", "dequantise_u4", "dequantise_q4", "dequantise_fp8"}},
 };
 
 struct options {

@@ -16,6 +16,7 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/meter.c \
 	tests/bench/open.c \
 	tests/bench/process.c \
+	tests/bench/quantise.c \
 	tests/bench/report.c \
 	tests/bench/rollback.c
 tests_bench_kvcbench_LDADD = libkvtest.la libkvclient.la $(NANOMSG_LIBS) $(JANSSON_LIBS)

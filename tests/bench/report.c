@@ -33,6 +33,16 @@ const struct bench_row bench_rows[] = {
 	{"commands",         "1/s",   BENCH_RATIO, true,  0.5,  "messages of 8 clients at work", "echo of 8 clients"},
 	{"memory_table",     "bytes", BENCH_VALUE, false, 64,   "bookkeeping a block and sequence", NULL},
 	{"memory_forks",     "KiB",   BENCH_RATIO, false, 1.02, "live bytes of four forks that did not write", "one"},
+	{"quantise_int8",    "GB/s", BENCH_RATIO, true,  0.5,  "vectors stored as int8, bf16 of width 128, one core", "memcpy"},
+	{"quantise_u8",      "GB/s", BENCH_RATIO, true,  0.5,  "vectors stored as u8, bf16 of width 128, one core", "memcpy"},
+	{"quantise_u4",      "GB/s", BENCH_RATIO, true,  0.35, "vectors stored as u4, bf16 of width 128, one core", "memcpy"},
+	{"quantise_q4",      "GB/s", BENCH_RATIO, true,  0.35, "vectors stored as q4, bf16 of width 128, one core", "memcpy"},
+	{"quantise_fp8",     "GB/s", BENCH_RATIO, true,  0.35, "vectors stored as fp8, bf16 of width 128, one core", "memcpy"},
+	{"dequantise_int8",  "GB/s", BENCH_RATIO, true,  0.5,  "vectors read from int8, bf16 of width 128, one core", "memcpy"},
+	{"dequantise_u8",    "GB/s", BENCH_RATIO, true,  0.5,  "vectors read from u8, bf16 of width 128, one core", "memcpy"},
+	{"dequantise_u4",    "GB/s", BENCH_RATIO, true,  0.35, "vectors read from u4, bf16 of width 128, one core", "memcpy"},
+	{"dequantise_q4",    "GB/s", BENCH_RATIO, true,  0.35, "vectors read from q4, bf16 of width 128, one core", "memcpy"},
+	{"dequantise_fp8",   "GB/s", BENCH_RATIO, true,  0.35, "vectors read from fp8, bf16 of width 128, one core", "memcpy"},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);
@@ -84,10 +94,10 @@ static void print_row(const struct bench_row *row, const struct bench_result *re
 		 row->at_least ? ">=" : "<=", row->limit);
 	snprintf(bound, sizeof(bound), "%s", reaches(row, result) ? "" : "  MISSES");
 	if (result->measured)
-		printf("%-17s %9s %9s %-5s %6s  %-14s%s\n", row->name, number(value, result->value),
+		printf("%-19s %9s %9s %-5s %6s  %-14s%s\n", row->name, number(value, result->value),
 		       reference, row->unit, ratio, limit, bound);
 	else
-		printf("%-17s not measured: %s\n", row->name, result->note);
+		printf("%-19s not measured: %s\n", row->name, result->note);
 }
 
 static bool is_wanted(const struct bench_row *row, const char *only)
@@ -99,7 +109,7 @@ void bench_print(const char *only)
 {
 	unsigned n_rows = 0, n_reached = 0;
 
-	printf("%-17s %9s %9s %-5s %6s  %s\n", "row", "value", "reference", "unit", "ratio",
+	printf("%-19s %9s %9s %-5s %6s  %s\n", "row", "value", "reference", "unit", "ratio",
 	       "limit");
 	for (size_t i = 0; i < bench_n_rows; i++) {
 		if (!is_wanted(&bench_rows[i], only))
