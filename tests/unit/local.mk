@@ -118,10 +118,14 @@ tests_unit_test_client_life_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_options_SOURCES = tests/unit/test-client-options.c
 tests_unit_test_client_options_LDADD = libkvtest.la libkvclient.la
 
-unit_tests += tests/unit/test-codec
-tests_unit_test_codec_SOURCES = \
-	tests/unit/test-codec.c tests/unit/codec-rows.c tests/unit/codec-rows.h
+# the storage formats
+codec_room = \
+	tests/unit/codec-room.c tests/unit/codec-room.h tests/unit/codec-rows.c tests/unit/codec-rows.h
+unit_tests += tests/unit/test-codec tests/unit/test-codec-rules
+tests_unit_test_codec_SOURCES = tests/unit/test-codec.c $(codec_room)
 tests_unit_test_codec_LDADD = libkvtest.la libkvcompute.la libkvproto.la -lm
+tests_unit_test_codec_rules_SOURCES = tests/unit/test-codec-rules.c $(codec_room)
+tests_unit_test_codec_rules_LDADD = libkvtest.la libkvcompute.la libkvproto.la -lm
 
 # the programs that run sets of expected values
 unit_tests += tests/unit/test-vectors
