@@ -14,6 +14,7 @@ libkvclient_la_SOURCES += \
 	client/commit.c \
 	client/digest.c \
 	client/error.c client/error.h \
+	client/fold.c client/fold.h \
 	client/inplace.c client/inplace.h \
 	client/journal.c client/journal.h \
 	client/journal_index.c \
@@ -22,6 +23,7 @@ libkvclient_la_SOURCES += \
 	client/marks.c \
 	client/planes.c \
 	client/read.c \
+	client/replay.c \
 	client/rollback.c client/rollback.h \
 	client/scatter.c client/scatter.h \
 	client/seq.c client/seq.h \

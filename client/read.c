@@ -83,6 +83,11 @@ static void read_base(const struct kvc_seq *seq, const struct span *s, bool is_v
 		end = s->end;
 	for (uint64_t slot = s->first, n; slot < end; slot += n, to += n * row_bytes)
 		n = read_block(seq, s, is_value, slot, end, to);
+	/* Behind the base rows tell all; what a layer was never given is zero. */
+	if (end < s->first)
+		end = s->first;
+	if (end < s->end)
+		memset(to, 0, (s->end - end) * row_bytes);
 }
 
 /* ---- rows --------------------------------------------------------------------------------- */
@@ -222,6 +227,8 @@ int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t firs
 				       vector_bytes);
 			else if (from)
 				memcpy(to, from + h * vector_bytes, vector_bytes);
+			else
+				memset(to, 0, vector_bytes);
 		}
 	}
 	return 0;

@@ -67,7 +67,7 @@ struct kv_head rollback_head(const struct kvc_seq *seq, uint64_t record)
 	head.length_tokens = r->length_tokens;
 	head.position = r->position;
 	head.journal_end = record + 1;
-	head.planes = kv_planes(r->planes ? first : 0, r->planes);
+	head.planes = r->planes ? kv_planes(first ? first : 1, r->planes) : 0;
 	if (seq_mode(seq) == KV_JOURNAL_UNDO)
 		head.base_tokens = r->length_tokens;
 	drop_marks(seq, &head);
