@@ -26,6 +26,11 @@ tests_integration_test_end_to_end_SOURCES = \
 	tests/integration/test-end-to-end.c tests/integration/shadow.c tests/integration/shadow.h
 tests_integration_test_end_to_end_LDADD = libkvtest.la libkvclient.la
 
+integration_tests += tests/integration/test-journals
+tests_integration_test_journals_SOURCES = tests/integration/test-journals.c \
+	tests/integration/shadow.c tests/integration/shadow.h
+tests_integration_test_journals_LDADD = libkvtestclient.la
+
 integration_tests += tests/integration/test-layouts
 tests_integration_test_layouts_SOURCES = \
 	tests/integration/test-layouts.c tests/integration/shadow.c tests/integration/shadow.h
