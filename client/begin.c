@@ -209,7 +209,7 @@ static int check_bounds(const struct kvc_seq *seq, uint64_t n_tokens, uint32_t f
 {
 	uint64_t bound = seq->layout->fields->max_slots, length = seq->head.length_tokens;
 
-	if (seq_mode(seq) == KV_JOURNAL_NONE && n_tokens > bound - length)
+	if (seq_mode(seq) == KV_JOURNAL_NONE && (length > bound || n_tokens > bound - length))
 		return kvc_fail(KVC_EBOUND,
 				"%llu tokens and %llu more are above a layer's bound_slots %llu; a "
 				"ring needs a journal (kvc_journal_set)",
@@ -247,13 +247,11 @@ static int check_begin(struct kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
 	return check_bounds(seq, n_tokens, flags);
 }
 
-int kvc_update_begin(kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
+static int begin(struct kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	struct want wants[KV_LAYER_GROUPS_MAX];
 
-	if (check_begin(seq, n_tokens, flags))
-		return -1;
 	seq->open_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
 	for (uint32_t g = 0; g < layout->n_layer_groups; g++) {
 		wants[g] = group_want(seq, g, n_tokens);
@@ -282,6 +280,16 @@ int kvc_update_begin(kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
 	seq->next_open = seq->writer->open;
 	seq->writer->open = seq;
 	return 0;
+}
+
+int kvc_update_begin(kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
+{
+	return check_begin(seq, n_tokens, flags) ? -1 : begin(seq, n_tokens, flags);
+}
+
+int begin_whole(struct kvc_seq *seq, uint64_t n_tokens)
+{
+	return begin(seq, n_tokens, KVC_UPDATE_SCATTER);
 }
 
 int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens)

@@ -144,9 +144,9 @@ static struct kv_head head_after(const struct kvc_seq *seq)
 	if (seq_mode(seq) != KV_JOURNAL_NONE) {
 		head.journal_first = seq->open_first;
 		head.journal_end = seq->open_rows_end;
-		if (seq->open_scattered)
-			head.state |= KV_HEAD_SCATTERED;
 	}
+	if (seq->open_scattered)
+		head.state |= KV_HEAD_SCATTERED;
 	if (seq->open_states)
 		now = seq->open_states;
 	if (seq_mode(seq) == KV_JOURNAL_NONE)

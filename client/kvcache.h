@@ -239,7 +239,7 @@ struct kvc_size {
 	uint64_t plane_bytes;      /* slot planes */
 	uint64_t state_bytes;      /* one version of the sequence planes */
 	uint64_t padding_bytes;    /* slots of the last blocks that hold nothing */
-	uint64_t table_bytes;      /* block tables */
+	uint64_t table_bytes;      /* block tables, as far as they are used */
 	uint64_t total_bytes;      /* of all these */
 	uint64_t undo_row_bytes;   /* of one row of a journal, header included */
 	uint64_t replay_row_bytes;
@@ -247,7 +247,7 @@ struct kvc_size {
 };
 
 /* What a sequence of n_tokens takes, before anything is allocated or a daemon asked. Errors as
- * kvc_layout_register. Any thread. */
+ * kvc_layout_register; KVC_ERANGE (n_tokens), KVC_ETOOBIG. Any thread. */
 KVC_PUBLIC int kvc_layout_size(const struct kvc_layout_options *options, uint64_t n_tokens,
 			       struct kvc_size *size);
 
@@ -532,10 +532,13 @@ KVC_PUBLIC int64_t kvc_fold(kvc_seq *seq, uint64_t keep_rows);
 
 /*
  * A new sequence in another layout that differs from this one's in formats and block_tokens only,
- * with the same tokens: each vector is read and stored block by block, straight from block to block.
- * Rows of a replay journal are folded into it. A sequence that was live goes on; drop it when you do
- * not need it. progress may be NULL; returning not 0 cancels. KVC_ELAYOUT, KVC_EVALUE. Writer's
- * thread.
+ * with the same tokens: each vector is read and stored block by block, straight from block to block
+ * (as it is stored where the format stays). Rows of a replay journal are folded into it; it has a
+ * journal of the same mode, without rows, and no marks. A sequence that was live goes on; drop it
+ * when you do not need it. It is one update, and the name is given last, so nobody finds half of
+ * it. max_tokens 0: as here (of a snapshot: the
+ * default, or its length). progress may be NULL; returning not 0 cancels (KVC_ECANCELLED).
+ * KVC_ELAYOUT, KVC_EVALUE, KVC_EEXIST, KVC_EPOOL, KVC_EQUOTA. Writer's thread.
  */
 KVC_PUBLIC kvc_seq *kvc_convert(kvc_seq *seq, const kvc_layout *layout,
 				const struct kvc_seq_options *options,
@@ -744,8 +747,9 @@ struct kvc_difference {
 /*
  * Compares two sequences of one layout as they count and calls report() for each difference (may be
  * NULL; returning not 0 ends it). Where a replay journal is in force, vectors are compared as
- * kvc_read gives them. Returns the number of (layer, head, slot, part) that differ, 0: none; -1 on
- * error (KVC_ELAYOUT). Writer's thread of both.
+ * kvc_read gives them. Slots that only one of them has are not compared: the length says so. Returns
+ * the number of (layer, head, slot, part) that differ, 0: none; -1 on error (KVC_ELAYOUT). Writer's
+ * thread of both.
  */
 KVC_PUBLIC int64_t kvc_diff(kvc_seq *a, kvc_seq *b,
 			    int (*report)(void *arg, const struct kvc_difference *difference),

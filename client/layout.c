@@ -355,6 +355,30 @@ kvc_layout *kvc_layout_register(kvc_session *session, const struct kvc_layout_op
 	return layout;
 }
 
+kvc_layout *kvc_layout_variant(kvc_session *session, const kvc_layout *layout, uint32_t k_format,
+			       uint32_t v_format)
+{
+	struct kvc_layout *variant = NULL;
+	struct kv_layout fields = *layout->fields, *checked = NULL;
+	Kv__Wire__Layout *wire;
+
+	if (session_check(session))
+		return NULL;
+	if (k_format)
+		fields.k_format = k_format;
+	if (v_format)
+		fields.v_format = v_format;
+	wire = kv_layout_to_wire(&fields);
+	if (wire)
+		checked = kv_layout_from_wire(wire, kvc_err());
+	else
+		kvc_fail(KV_ENOMEM, "no memory for a layout");
+	if (checked)
+		variant = register_fields(session, checked, wire);
+	kv_layout_wire_free(wire);
+	return variant;
+}
+
 kvc_layout *kvc_layout_find(kvc_session *session, const uint8_t hash[32])
 {
 	Kv__Wire__LayoutGet which = KV__WIRE__LAYOUT_GET__INIT;

@@ -12,6 +12,7 @@ libkvclient_la_SOURCES += \
 	client/blocks.c \
 	client/codecs.c client/codecs.h \
 	client/commit.c \
+	client/diff.c \
 	client/digest.c \
 	client/error.c client/error.h \
 	client/fold.c client/fold.h \
@@ -28,6 +29,7 @@ libkvclient_la_SOURCES += \
 	client/scatter.c client/scatter.h \
 	client/seq.c client/seq.h \
 	client/session.h \
+	client/slots.h \
 	client/stream.c client/stream.h \
 	client/update.c \
 	client/view.c \
@@ -43,6 +45,7 @@ libkvclient_la_SOURCES += \
 	client/attach.c client/attach.h \
 	client/batch.c \
 	client/clock.h \
+	client/convert.c \
 	client/handles.h \
 	client/layout.c client/layout.h \
 	client/link.c client/link.h \
@@ -53,6 +56,7 @@ libkvclient_la_SOURCES += \
 	client/rpc.c client/rpc.h \
 	client/sequences.c \
 	client/session.c \
+	client/size.c \
 	client/snapshots.c \
 	client/verify.c \
 	client/wait.c \

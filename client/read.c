@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "client/compute/codec.h"
 #include "client/error.h"
 #include "client/journal.h"
+#include "client/slots.h"
 
 uint64_t kvc_slots(const kvc_seq *seq, uint32_t layer)
 {
@@ -32,37 +32,13 @@ struct span {
 	uint64_t first, end;
 };
 
-static char *part_at(const struct kvc_seq *seq, const struct span *s, uint32_t part, uint64_t slot,
-		     size_t *vector_bytes)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_region *r;
-	uint32_t region;
-
-	*vector_bytes = 0;
-	if (s->map->region[part] < 0)
-		return NULL;
-	region = s->map->first_region + (uint8_t)s->map->region[part];
-	r = &layout->regions[region];
-	*vector_bytes = r->vector_bytes;
-	return seq_piece(seq, region, seq_block_of(seq, s->group, slot)) +
-	       slot % layout->block_tokens * r->row_bytes;
-}
-
 /* K or V of the slots that lie in one block, from `slot` on; returns how many slots. */
 static uint64_t read_block(const struct kvc_seq *seq, const struct span *s, bool is_value,
 			   uint64_t slot, uint64_t end, char *to)
 {
-	const struct kv_layout *layout = seq->layout->fields;
-	uint32_t codes = is_value ? KV_PART_V_CODES : KV_PART_K_CODES;
-	uint64_t n = layout->block_tokens - slot % layout->block_tokens;
-	struct kv_codec_at from;
+	struct kv_codec_at from = slot_vectors(seq, s->layer, is_value, slot);
+	uint64_t n = slots_in_block(seq, slot, end);
 
-	if (n > end - slot)
-		n = end - slot;
-	from.codes = part_at(seq, s, codes, slot, &from.codes_stride);
-	from.scale = part_at(seq, s, codes + 1, slot, &from.scale_stride);
-	from.zero = part_at(seq, s, codes + 2, slot, &from.zero_stride);
 	if (seq->layout->codecs) {
 		const struct kv_codec *codec = &seq->layout->codecs[2 * s->layer + is_value];
 
@@ -207,8 +183,9 @@ int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t firs
 	for (uint64_t slot = s.first; slot < s.end; slot++) {
 		size_t vector_bytes;
 		uint32_t part = KV_PART_PLANE + (uint32_t)number;
-		const char *from = slot < base_end ? part_at(seq, &s, part, slot, &vector_bytes) :
-						     NULL;
+		const char *from = slot < base_end ?
+					   slot_part(seq, layer, part, slot, &vector_bytes) :
+					   NULL;
 
 		vector_bytes = layout->regions[s.map->first_region + (uint8_t)s.map->region[part]]
 				       .vector_bytes;

@@ -289,6 +289,10 @@ void update_drop_future(struct kvc_seq *seq, uint32_t group);
 /* -1 with KVC_EINVAL if a sequence is in the list twice. */
 int seqs_distinct(kvc_seq *const *seqs, size_t n_seqs);
 
+/* Begins the first update of a new sequence without a journal, which fills the slots of all its
+ * n_tokens tokens, rings past their bound too: the caller writes every slot. -1: KVC_ERESERVE. */
+int begin_whole(struct kvc_seq *seq, uint64_t n_tokens);
+
 /* Drops an open update: its blocks are spares again. */
 void begin_abort(struct kvc_seq *seq);
 

@@ -36,6 +36,11 @@ tests_integration_test_layouts_SOURCES = \
 	tests/integration/test-layouts.c tests/integration/shadow.c tests/integration/shadow.h
 tests_integration_test_layouts_LDADD = libkvtest.la libkvcache.la
 
+integration_tests += tests/integration/test-convert
+tests_integration_test_convert_SOURCES = \
+	tests/integration/test-convert.c tests/integration/shadow.c tests/integration/shadow.h
+tests_integration_test_convert_LDADD = libkvtestclient.la
+
 integration_tests += tests/integration/test-faults
 tests_integration_test_faults_SOURCES = tests/integration/test-faults.c
 tests_integration_test_faults_LDADD = libkvtest.la libkvcache.la
