@@ -413,7 +413,9 @@ KVC_PUBLIC int64_t kvc_write_span(kvc_seq *seq, uint32_t layer, uint64_t first, 
  * step. Layers that were not written hold what the memory held: write them all. KVC_EMOVED: an
  * operator rolled one of the writer's sequences back meanwhile; nothing was committed, the open
  * updates are gone, the lengths are those of now: begin again. KVC_ETIMEOUT: the daemon held the
- * sequence longer than the deadline; the update is still open. Writer's thread.
+ * sequence longer than the deadline; the update is still open. KVC_ERESERVE: slots are overwritten
+ * in blocks that a snapshot or fork holds, and the reserve has none to copy them into; the update
+ * is still open: kvc_reserve_scatter, and commit again. Writer's thread.
  */
 KVC_PUBLIC int kvc_commit(kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs);
 
@@ -685,6 +687,15 @@ KVC_PUBLIC int kvc_read(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n
 /* The same for one slot plane: [n_slots][n_query_groups][bytes]. KVC_ENOTFOUND. */
 KVC_PUBLIC int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t first,
 			      uint64_t n_slots, void *bytes);
+
+/*
+ * How far n tokens of a layer are from what the layout's formats store of them: the L2 norm of the
+ * difference of each vector, k_error and v_error [n][n_query_groups]; 0 for raw. k and v are as in
+ * kvc_write; v and v_error, or k and k_error, may be NULL. What a policy that weighs quantisation
+ * errors keeps in a slot plane. KVC_EVALUE, KVC_ERANGE, KVC_EUNSUPPORTED (opaque). Any thread.
+ */
+KVC_PUBLIC int kvc_quantisation_error(const kvc_layout *layout, uint32_t layer, uint64_t n,
+				      const void *k, const void *v, float *k_error, float *v_error);
 
 /* Slots of a layer that hold something. Writer's thread. */
 KVC_PUBLIC uint64_t kvc_slots(const kvc_seq *seq, uint32_t layer);

@@ -23,6 +23,7 @@ libkvclient_la_SOURCES += \
 	client/local.c \
 	client/marks.c \
 	client/planes.c \
+	client/quantisation_error.c \
 	client/read.c \
 	client/replay.c \
 	client/rollback.c client/rollback.h \

@@ -4,7 +4,7 @@
  * survive their process and the core, and a process that dies in the middle of an update in place
  * leaves the state before it.
  */
-#include <signal.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -356,6 +356,38 @@ static void test_that_the_daemon_leaves_journals_to_their_writers(void **state)
 	kvc_close(session);
 }
 
+/* ---- errors ------------------------------------------------------------------------------- */
+
+static void test_that_the_error_is_the_distance(void **state)
+{
+	kvc_session *session = open_session();
+	kvc_writer *writer = kvc_writer_new(session);
+	kvc_layout *layout = layout_of(session, KVC_U4);
+	float k[HEADS * WIDTH], back[HEADS * WIDTH], error[HEADS];
+	kvc_seq *seq;
+
+	(void)state;
+	there(seq = kvc_seq_new(writer, layout, NULL));
+	append_one(writer, seq, 41);
+	fill_vectors(k, 41, 0, 0);
+	ok(kvc_read(seq, 0, 0, 1, back, NULL));
+	ok(kvc_quantisation_error(layout, 0, 1, k, NULL, error, NULL));
+	for (int h = 0; h < HEADS; h++) {
+		double sum = 0;
+
+		for (int i = h * WIDTH; i < (h + 1) * WIDTH; i++)
+			sum += ((double)k[i] - back[i]) * ((double)k[i] - back[i]);
+		assert_true(sum > 1);
+		assert_true(error[h] * error[h] > sum * 0.99999 &&
+			    error[h] * error[h] < sum * 1.00001);
+	}
+	k[WIDTH + 3] = NAN;
+	refused(kvc_quantisation_error(layout, 0, 1, k, NULL, error, NULL), KVC_EVALUE);
+	refused(kvc_quantisation_error(layout, 2, 1, k, NULL, error, NULL), KVC_ERANGE);
+	refused(kvc_quantisation_error(layout, 0, 1, k, NULL, NULL, NULL), KVC_EINVAL);
+	kvc_close(session);
+}
+
 /* ---- death in the middle ------------------------------------------------------------------- */
 
 /* What a process does to "journals/victim" and dies in; each is one update. */
@@ -510,6 +542,8 @@ static const struct CMUnitTest tests[] = {
 		test_that_verify_gives_the_digest_of_the_library),
 	KT_TEST("an operator's rollback of a journal is refused",
 		test_that_the_daemon_leaves_journals_to_their_writers),
+	KT_TEST("the quantisation error is the distance of what is stored",
+		test_that_the_error_is_the_distance),
 	KT_TEST("a process that dies in an update leaves the state before or after it",
 		test_that_a_death_leaves_before_or_after),
 };
