@@ -99,22 +99,19 @@ static int prefill(struct role *r, struct errbuf *err)
 static int each_row(struct role *r, int (*each)(struct role *r, size_t token, const float *row),
 		    struct errbuf *err)
 {
-	const struct kv_run *runs;
-	size_t n_runs;
+	size_t n = r->prompt.n - 1;
+	struct kv_run tile;
 
-	for (size_t layer = 0; layer < r->kv->n_layers; layer++) {
-		size_t token = 0;
-
-		if (r->kv->ops->runs(r->kv, layer, &runs, &n_runs, err))
-			return -1;
-		for (size_t i = 0; i < n_runs; i++)
-			for (size_t s = 0; s < runs[i].n_slots && token + 1 < r->prompt.n;
-			     s++, token++)
-				if (each(r, token, runs[i].k + s * runs[i].k_stride) ||
-				    each(r, token, runs[i].v + s * runs[i].v_stride))
+	for (size_t layer = 0; layer < r->kv->n_layers; layer++)
+		for (size_t at = 0; at < n; at += tile.n_slots) {
+			if (r->kv->ops->tile(r->kv, layer, at, KV_WANT_K | KV_WANT_V, &tile, err))
+				return -1;
+			for (size_t s = 0; s < tile.n_slots && at + s < n; s++)
+				if (each(r, at + s, tile.k + s * tile.k_stride) ||
+				    each(r, at + s, tile.v + s * tile.v_stride))
 					return errbuf_errno(err, KV_EINTERNAL, errno,
 							    "K and V file");
-	}
+		}
 	return 0;
 }
 
@@ -265,7 +262,7 @@ static int attach(struct role *r, struct errbuf *err)
 	if (!r->session)
 		return kv_shared_error(err);
 	r->writer = kvc_writer_new(r->session);
-	r->layout = r->writer ? kv_shared_layout(r->session, r->model, err) : NULL;
+	r->layout = r->writer ? kv_shared_layout(r->session, r->model, KV_FORMATS_RAW, err) : NULL;
 	if (!r->writer)
 		return kv_shared_error(err);
 	if (!r->layout)
@@ -278,26 +275,19 @@ static int attach(struct role *r, struct errbuf *err)
 /* Flips the highest exponent bit of the first K element of a token, in the shared memory. */
 static int flip(struct role *r, uint64_t token, struct errbuf *err)
 {
-	const struct kv_run *runs;
-	size_t n_runs;
+	struct kv_run tile;
+	uint8_t *k;
 
 	if (token + 1 >= r->prompt.n)
 		return errbuf_set(err, KV_ERANGE,
 				  "--flip-bit: the published prompt has tokens 0 to %zu",
 				  r->prompt.n - 2);
-	if (r->kv->ops->runs(r->kv, 0, &runs, &n_runs, err))
+	if (r->kv->ops->tile(r->kv, 0, (size_t)token, KV_WANT_K, &tile, err))
 		return -1;
-	for (size_t i = 0; i < n_runs; i++) {
-		if (token < runs[i].n_slots) {
-			/* The mapping of one's own arena is writable; the view only says const. */
-			uint8_t *k = (uint8_t *)(uintptr_t)(runs[i].k + token * runs[i].k_stride);
-
-			k[3] ^= 0x40;
-			return 0;
-		}
-		token -= runs[i].n_slots;
-	}
-	return errbuf_set(err, KV_EINTERNAL, "--flip-bit: the token is in no run");
+	/* The mapping of one's own arena is writable; the tile only says const. */
+	k = (uint8_t *)(uintptr_t)tile.k;
+	k[3] ^= 0x40;
+	return 0;
 }
 
 /* Process A. The daemon learns the digests of the blocks before anybody uses them. */

@@ -1,6 +1,7 @@
 /*
  * kvc-generate: writes on from a prompt with a small Llama-shaped model, its KV cache in private
- * buffers or in a sequence of kvcached; or scores a text.
+ * buffers or in a sequence of kvcached, in any storage format, with or without a replay journal; or
+ * scores a text.
  *
  * Standard output has what is the same in each run with the same arguments (the text, the digest of
  * the logits); times go to standard error. With --json everything is one object on standard output.
@@ -18,6 +19,7 @@
 
 #include "client/examples/decode.h"
 #include "client/examples/generate_options.h"
+#include "client/examples/kv_quantised.h"
 #include "client/examples/kv_shared.h"
 #include "client/examples/prompt.h"
 #include "client/examples/score.h"
@@ -82,7 +84,7 @@ static int open_shared(struct job *j, size_t max_tokens, struct errbuf *err)
 	j->session = kvc_open(&session);
 	if (!j->session)
 		return kv_shared_error(err);
-	j->layout = kv_shared_layout(j->session, j->model, err);
+	j->layout = kv_shared_layout(j->session, j->model, j->o.formats, err);
 	if (!j->layout)
 		return -1;
 	j->writer = kvc_writer_new(j->session);
@@ -99,8 +101,7 @@ static int open_cache(struct job *j, size_t max_tokens, struct errbuf *err)
 {
 	if (!j->o.is_private)
 		return open_shared(j, max_tokens, err);
-	j->kv = kv_private_new(llama_geometry(j->model)->n_layers, llama_row_floats(j->model),
-			       max_tokens, err);
+	j->kv = kv_private_for(j->model, j->o.formats, max_tokens, err);
 	return j->kv ? 0 : -1;
 }
 
@@ -162,6 +163,8 @@ static int generate(struct job *j, struct errbuf *err)
 	j->started_s = now_s();
 	if (llama_forward(j->model, j->kv, j->prompt.ids, n - 1, NULL, 0, err) < 0)
 		return -1;
+	if (j->o.replay && j->kv->ops->replay(j->kv, err) < 0)
+		return -1;
 	j->prefill_s = now_s() - j->started_s;
 	d.model = j->model;
 	d.kv = j->kv;
@@ -179,7 +182,8 @@ static int score(struct job *j, struct errbuf *err)
 	if (open_cache(j, j->prompt.n < context ? j->prompt.n : context, err) < 0)
 		return -1;
 	j->started_s = now_s();
-	if (score_ids(j->model, j->kv, j->tok, j->prompt.ids, j->prompt.n, &j->score, err) < 0)
+	if (score_ids(j->model, j->kv, j->tok, j->prompt.ids, j->prompt.n, j->o.replay, &j->score,
+		      err) < 0)
 		return -1;
 	j->prefill_s = now_s() - j->started_s;
 	return 0;
@@ -253,8 +257,7 @@ static json_t *generated_json(const struct job *j)
 		json_array_append_new(ids, json_integer(j->out[i]));
 	free(text);
 	/* Sampled bytes need not be UTF-8: the text is null then, the ids are always there. */
-	return json_pack("{s:s, s:o?, s:o, s:s, s:I, s:f, s:f, s:f}", "cache",
-			 j->o.is_private ? "private" : "kvcached", "text", words, "ids", ids,
+	return json_pack("{s:o?, s:o, s:s, s:I, s:f, s:f, s:f}", "text", words, "ids", ids,
 			 "logits_digest", digest, "prompt_tokens", (json_int_t)j->prompt.n,
 			 "first_token_ms", j->first_s * 1e3, "prefill_tokens_per_s",
 			 rate((double)j->prompt.n - 1, j->prefill_s), "decode_tokens_per_s",
@@ -273,12 +276,22 @@ static void print_score(const struct job *j)
 
 static json_t *score_json(const struct job *j)
 {
-	return json_pack("{s:s, s:f, s:f, s:I, s:I, s:f}", "cache",
-			 j->o.is_private ? "private" : "kvcached", "bits_per_byte",
+	return json_pack("{s:f, s:f, s:I, s:I, s:f}", "bits_per_byte",
 			 score_bits_per_byte(&j->score), "nats_per_token",
 			 j->score.nats / (double)j->score.n_tokens, "tokens",
 			 (json_int_t)j->score.n_tokens, "bytes", (json_int_t)j->score.n_bytes,
 			 "tokens_per_s", rate((double)j->score.n_tokens, j->prefill_s));
+}
+
+static void add_common(const struct job *j, json_t *object)
+{
+	char format[KV_FORMATS_TEXT_BYTES];
+
+	kv_formats_text(j->o.formats, format);
+	json_object_set_new(object, "cache", json_string(j->o.is_private ? "private" : "kvcached"));
+	json_object_set_new(object, "format", json_string(format));
+	json_object_set_new(object, "replay", json_boolean(j->o.replay));
+	json_object_set_new(object, "load_ms", json_real(j->load_s * 1e3));
 }
 
 static int report(const struct job *j, struct errbuf *err)
@@ -288,7 +301,7 @@ static int report(const struct job *j, struct errbuf *err)
 	if (j->o.json) {
 		object = j->o.score ? score_json(j) : generated_json(j);
 		if (object)
-			json_object_set_new(object, "load_ms", json_real(j->load_s * 1e3));
+			add_common(j, object);
 		if (!object || json_dumpf(object, stdout, JSON_INDENT(2)) < 0)
 			return errbuf_set(err, KV_ENOMEM, "cannot print the result");
 		json_decref(object);

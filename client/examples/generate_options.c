@@ -7,9 +7,9 @@
 const char generate_help[] =
 	"Usage: kvc-generate --model FILE --tokenizer FILE (--prompt FILE | --ids FILE)\n"
 	"                    --tokens N [--seed S] [--temperature T] [--logits FILE]\n"
-	"                    [--private | --runtime-dir DIR] [--json]\n"
+	"                    [--format F] [--replay] [--private | --runtime-dir DIR] [--json]\n"
 	"       kvc-generate --model FILE --tokenizer FILE --score FILE\n"
-	"                    [--private | --runtime-dir DIR] [--json]\n"
+	"                    [--format F] [--replay] [--private | --runtime-dir DIR] [--json]\n"
 	"\n"
 	"Writes on from a prompt with a Llama-shaped model, its KV cache in kvcached.\n"
 	"\n"
@@ -27,6 +27,13 @@ const char generate_help[] =
 	"                     row 0 holds the logits after the prompt\n"
 	"  --score FILE       the loss on a text in bits per byte, in windows of the model's\n"
 	"                     context, end to end; the first token is not counted\n"
+	"  --format F         how the cache stores K and V: raw, int8, int8-model, u8, u4, q4,\n"
+	"                     fp8, or one for each, as int8:u4 (default raw). Tokens that are\n"
+	"                     computed together (up to 64 of a prompt or text) see one another\n"
+	"                     in full precision, all earlier ones as they are stored\n"
+	"  --replay           the prompt is stored in the format, what is written on goes to a\n"
+	"                     replay journal over it, in full precision; with --score the first\n"
+	"                     half of each window takes the part of the prompt\n"
 	"  --private          keep the cache in private buffers, without kvcached\n"
 	"  --runtime-dir DIR  the directory of kvcached's sockets\n"
 	"  --json             print one JSON object instead of text\n"
@@ -47,7 +54,9 @@ enum {
 	OPT_TOKENS,
 	OPT_SEED,
 	OPT_TEMPERATURE,
+	OPT_FORMAT,
 	OPT_PRIVATE,
+	OPT_REPLAY,
 	OPT_JSON,
 	OPT_HELP,
 	OPT_VERSION,
@@ -64,7 +73,9 @@ static const struct option names[] = {
 	{"tokens", required_argument, NULL, OPT_TOKENS},
 	{"seed", required_argument, NULL, OPT_SEED},
 	{"temperature", required_argument, NULL, OPT_TEMPERATURE},
+	{"format", required_argument, NULL, OPT_FORMAT},
 	{"private", no_argument, NULL, OPT_PRIVATE},
+	{"replay", no_argument, NULL, OPT_REPLAY},
 	{"json", no_argument, NULL, OPT_JSON},
 	{"help", no_argument, NULL, OPT_HELP},
 	{"version", no_argument, NULL, OPT_VERSION},
@@ -94,6 +105,14 @@ static int parse_temperature(const char *text, double *out, struct errbuf *err)
 	return 0;
 }
 
+static int parse_formats(const char *text, struct kv_formats *out, struct errbuf *err)
+{
+	if (kv_formats_parse(text, out, err) == 0)
+		return 0;
+	errbuf_wrap(err, "--format");
+	return -1;
+}
+
 static int parse_one(struct generate_options *o, int option, struct errbuf *err)
 {
 	switch (option) {
@@ -107,6 +126,8 @@ static int parse_one(struct generate_options *o, int option, struct errbuf *err)
 	case OPT_TOKENS: return parse_number("tokens", optarg, &o->n_tokens, err);
 	case OPT_SEED: return parse_number("seed", optarg, &o->seed, err);
 	case OPT_TEMPERATURE: return parse_temperature(optarg, &o->temperature, err);
+	case OPT_FORMAT: return parse_formats(optarg, &o->formats, err);
+	case OPT_REPLAY: o->replay = true; return 0;
 	case OPT_PRIVATE: o->is_private = true; return 0;
 	case OPT_JSON: o->json = true; return 0;
 	case OPT_HELP: o->help = true; return 0;
@@ -138,7 +159,7 @@ int generate_options_parse(struct generate_options *o, int argc, char **argv, st
 {
 	int option;
 
-	*o = (struct generate_options){.temperature = 0.8};
+	*o = (struct generate_options){.temperature = 0.8, .formats = KV_FORMATS_RAW};
 	while ((option = getopt_long(argc, argv, "", names, NULL)) != -1)
 		if (parse_one(o, option, err) < 0)
 			return -1;

@@ -5,13 +5,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/errbuf.h"
+#include "client/examples/kv_formats.h"
 
 struct generate_options {
 	const char *model, *tokenizer, *prompt, *ids, *score, *logits, *runtime_dir;
 	uint64_t n_tokens, seed;
 	double temperature;
-	bool is_private, json;
+	struct kv_formats formats;
+	bool is_private, replay, json;
 	bool help, version; /* asked for; nothing else was checked */
 };
 

@@ -7,7 +7,6 @@
 struct kv_private {
 	struct kv_cache base;
 	size_t n_step; /* tokens of the step that has begun */
-	struct kv_run run;
 	float *rows;
 };
 
@@ -59,16 +58,24 @@ static int private_truncate(struct kv_cache *base, size_t keep_tokens, struct er
 	return 0;
 }
 
-static int private_runs(struct kv_cache *base, size_t layer, const struct kv_run **runs,
-			size_t *n_runs, struct errbuf *err)
+static int private_tile(struct kv_cache *base, size_t layer, size_t first, unsigned int want,
+			struct kv_run *tile, struct errbuf *err)
 {
 	struct kv_private *kv = (struct kv_private *)base;
+	size_t row = base->row_floats;
 
 	(void)err;
-	kv->run = (struct kv_run){plane(kv, layer, 0), plane(kv, layer, 1), base->row_floats,
-				  base->row_floats, base->n_tokens};
-	*runs = &kv->run;
-	*n_runs = base->n_tokens > 0;
+	*tile = (struct kv_run){want & KV_WANT_K ? plane(kv, layer, 0) + first * row : NULL,
+				want & KV_WANT_V ? plane(kv, layer, 1) + first * row : NULL, row,
+				row, base->n_tokens - first};
+	return 0;
+}
+
+/* All of it is in full precision already, and rows are only added behind. */
+static int private_replay(struct kv_cache *base, struct errbuf *err)
+{
+	(void)base;
+	(void)err;
 	return 0;
 }
 
@@ -85,7 +92,8 @@ static const struct kv_ops private_ops = {
 	.write = private_write,
 	.commit = private_commit,
 	.truncate = private_truncate,
-	.runs = private_runs,
+	.tile = private_tile,
+	.replay = private_replay,
 	.free = private_free,
 };
 

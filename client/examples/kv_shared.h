@@ -1,9 +1,10 @@
 /*
  * kv_shared: a sequence of kvcached as the cache of a decoder (kv.h).
  *
- * Promise: rows go straight into the sequence and attention reads them where they lie, run by run;
- * nothing is copied. Each step of the decoder is one update. Memory is reserved ahead, so that most
- * steps make no call.
+ * Promise: rows go straight into the sequence. Where it stores them raw, attention reads them where
+ * they lie, run by run, and nothing is copied; else (a quantised format, rows of a replay journal)
+ * it reads tiles that kvc_read makes. Each step of the decoder is one update. Memory is reserved
+ * ahead, so that most steps make no call.
  *
  * Failure modes: when an operator rolls the sequence back during a step, commit says so
  * (KV_EMOVED), nothing of the step is there and n_tokens is the new length.
@@ -14,15 +15,18 @@
 #define KV_EXAMPLES_KV_SHARED_H
 
 #include "client/examples/kv.h"
+#include "client/examples/kv_formats.h"
 #include "client/examples/llama.h"
 #include "client/kvcache.h"
 
-/* The layout of a model's cache: f32 rows, raw. NULL with err filled. Free with
- * kvc_layout_free. */
-kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct errbuf *err);
+/* The layout of a model's cache: f32 rows, stored in these formats. NULL with err filled. Free
+ * with kvc_layout_free. */
+kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct kv_formats formats,
+			     struct errbuf *err);
 
 /*
- * A cache over a sequence with that layout, which may have tokens already (a fork of a prompt).
+ * A cache over a sequence with that layout, which may have tokens already (a fork of a prompt) and
+ * a replay journal.
  * writer and seq stay the caller's and must outlive the cache. max_tokens bounds the length. NULL
  * with err filled.
  */

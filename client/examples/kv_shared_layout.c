@@ -1,11 +1,12 @@
-/* kv_shared_layout: a model's geometry as a layout of kvcached. */
+/* kv_shared_layout: a model's geometry, and formats, as a layout of kvcached. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/examples/kv_shared.h"
 
-kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct errbuf *err)
+kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct kv_formats formats,
+			     struct errbuf *err)
 {
 	const struct llama_geometry *g = llama_geometry(m);
 	struct kvc_layer *layers = calloc(g->n_layers, sizeof(*layers));
@@ -15,6 +16,8 @@ kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct
 				       .n_layers = (uint32_t)g->n_layers,
 				       .layers = layers,
 				       .dtype = KVC_F32,
+				       .k_format = formats.k,
+				       .v_format = formats.v,
 				       .n_tags = 2,
 				       .tags = tags};
 	kvc_layout *layout = NULL;

@@ -82,9 +82,22 @@ struct attention {
 typedef void attend_fn(const struct attention *a, size_t token, size_t position,
 		       const struct kv_run *slots);
 
+/* Query heads of a KV head. */
+static size_t group_of(const struct llama_geometry *g)
+{
+	return g->n_heads / g->n_kv_heads;
+}
+
 static struct rows head_rows(const struct attention *a, const float *at, size_t stride, size_t n)
 {
 	return (struct rows){at + a->head * a->m->g.head_dim, stride, n};
+}
+
+/* The scores of a token, query after query of the group. */
+static float *scores_of(const struct attention *a, size_t token)
+{
+	return a->m->s.scores +
+	       (a->head * a->n + token) * group_of(&a->m->g) * a->m->s.scores_stride;
 }
 
 static void attend_scores(const struct attention *a, size_t token, size_t position,
@@ -92,14 +105,13 @@ static void attend_scores(const struct attention *a, size_t token, size_t positi
 {
 	const struct llama_geometry *g = &a->m->g;
 	const struct llama_scratch *s = &a->m->s;
-	size_t group = g->n_heads / g->n_kv_heads;
+	size_t group = group_of(g);
 	struct rows q = {s->q + (token * g->n_heads + a->head * group) * g->head_dim, g->head_dim,
 			 group};
 
 	a->m->kernels->scores(q, head_rows(a, slots->k, slots->k_stride, slots->n_slots),
 			      g->head_dim, 1.0f / sqrtf((float)g->head_dim),
-			      s->scores + token * group * s->scores_stride + position,
-			      s->scores_stride);
+			      scores_of(a, token) + position, s->scores_stride);
 }
 
 static void attend_mix(const struct attention *a, size_t token, size_t position,
@@ -107,23 +119,23 @@ static void attend_mix(const struct attention *a, size_t token, size_t position,
 {
 	const struct llama_geometry *g = &a->m->g;
 	const struct llama_scratch *s = &a->m->s;
-	size_t group = g->n_heads / g->n_kv_heads;
+	size_t group = group_of(g);
 
-	a->m->kernels->mix(s->scores + token * group * s->scores_stride + position,
-			   s->scores_stride, group,
+	a->m->kernels->mix(scores_of(a, token) + position, s->scores_stride, group,
 			   head_rows(a, slots->v, slots->v_stride, slots->n_slots), g->head_dim,
 			   s->o + (token * g->n_heads + a->head * group) * g->head_dim,
 			   g->head_dim);
 }
 
-/* Shows the slots of a run, which starts at `position`, to all tokens, each up to its own. */
-static void attend_run(const struct attention *a, const struct kv_run *run, size_t position,
-		       attend_fn *fn)
+/* Shows the slots of a tile, which starts at `position`, to all tokens, each up to its own. */
+static void attend_tile(const struct attention *a, const struct kv_run *tile, size_t position,
+			attend_fn *fn)
 {
-	for (size_t at = 0; at < run->n_slots; at += BLOCK_SLOTS) {
-		struct kv_run block = {run->k + at * run->k_stride, run->v + at * run->v_stride,
-				       run->k_stride, run->v_stride, 0};
-		size_t n = run->n_slots - at < BLOCK_SLOTS ? run->n_slots - at : BLOCK_SLOTS;
+	for (size_t at = 0; at < tile->n_slots; at += BLOCK_SLOTS) {
+		struct kv_run block = {tile->k ? tile->k + at * tile->k_stride : NULL,
+				       tile->v ? tile->v + at * tile->v_stride : NULL,
+				       tile->k_stride, tile->v_stride, 0};
+		size_t n = tile->n_slots - at < BLOCK_SLOTS ? tile->n_slots - at : BLOCK_SLOTS;
 
 		for (size_t t = 0; t < a->n; t++) {
 			size_t end = a->first + t + 1;
@@ -136,66 +148,71 @@ static void attend_run(const struct attention *a, const struct kv_run *run, size
 	}
 }
 
+/* The same for all KV heads, while the tile is there. */
+static void attend_heads(struct attention *a, const struct kv_run *tile, size_t position,
+			 attend_fn *fn)
+{
+	for (a->head = 0; a->head < a->m->g.n_kv_heads; a->head++)
+		attend_tile(a, tile, position, fn);
+}
+
+/* The cached tokens tile by tile, then the chunk's own rows, which are not committed yet: these
+ * in full precision, whatever the cache makes of them. */
+static int attend_all(struct attention *a, struct kv_cache *kv, size_t layer, unsigned int want,
+		      attend_fn *fn, struct errbuf *err)
+{
+	size_t stride = llama_row_floats(a->m);
+	struct kv_run own = {a->m->s.k, a->m->s.v, stride, stride, a->n}, tile;
+
+	for (size_t at = 0; at < kv->n_tokens; at += tile.n_slots) {
+		if (kv->ops->tile(kv, layer, at, want, &tile, err) < 0)
+			return -1;
+		if (tile.n_slots == 0 || tile.n_slots > kv->n_tokens - at)
+			return errbuf_set(err, KV_EINTERNAL,
+					  "layer %zu: a tile of %zu slots at %zu of %zu", layer,
+					  tile.n_slots, at, kv->n_tokens);
+		attend_heads(a, &tile, at, fn);
+	}
+	attend_heads(a, &own, kv->n_tokens, fn);
+	return 0;
+}
+
 static void softmax_rows(const struct attention *a)
 {
 	const struct llama_scratch *s = &a->m->s;
-	size_t group = a->m->g.n_heads / a->m->g.n_kv_heads;
+	size_t group = group_of(&a->m->g);
 
-	for (size_t i = 0; i < a->n * group; i++)
+	for (size_t i = 0; i < a->n * a->m->g.n_heads; i++)
 		s->sums[i] = a->m->kernels->softmax(s->scores + i * s->scores_stride,
-						    a->first + i / group + 1);
+						    a->first + i / group % a->n + 1);
 }
 
 static void divide_rows(const struct attention *a)
 {
 	const struct llama_geometry *g = &a->m->g;
-	size_t group = g->n_heads / g->n_kv_heads;
+	size_t group = group_of(g);
 
-	for (size_t i = 0; i < a->n * group; i++) {
-		float *o = a->m->s.o +
-			   (i / group * g->n_heads + a->head * group + i % group) * g->head_dim;
+	for (size_t i = 0; i < a->n * g->n_heads; i++) {
+		size_t token = i / group % a->n, head = i / group / a->n * group + i % group;
+		float *o = a->m->s.o + (token * g->n_heads + head) * g->head_dim;
 
 		for (size_t d = 0; d < g->head_dim; d++)
 			o[d] /= a->m->s.sums[i];
 	}
 }
 
-/* The cached runs, then the chunk's own rows, which are not committed yet. */
-static void attend_all(const struct attention *a, const struct kv_run *runs, size_t n_runs,
-		       attend_fn *fn)
-{
-	size_t stride = llama_row_floats(a->m), position = 0;
-	struct kv_run own = {a->m->s.k, a->m->s.v, stride, stride, a->n};
-
-	for (size_t i = 0; i < n_runs; i++) {
-		attend_run(a, &runs[i], position, fn);
-		position += runs[i].n_slots;
-	}
-	attend_run(a, &own, position, fn);
-}
-
 static int attention(struct llama *m, struct kv_cache *kv, size_t layer, size_t n,
 		     struct errbuf *err)
 {
-	const struct kv_run *runs;
-	size_t n_runs, n_slots = 0;
+	struct attention a = {m, 0, kv->n_tokens, n};
 
-	if (kv->ops->runs(kv, layer, &runs, &n_runs, err) < 0)
-		return -1;
-	for (size_t i = 0; i < n_runs; i++)
-		n_slots += runs[i].n_slots;
-	if (n_slots != kv->n_tokens)
-		return errbuf_set(err, KV_EINTERNAL, "layer %zu: runs have %zu slots of %zu", layer,
-				  n_slots, kv->n_tokens);
 	memset(m->s.o, 0, n * m->g.n_heads * m->g.head_dim * sizeof(float));
-	for (size_t head = 0; head < m->g.n_kv_heads; head++) {
-		struct attention a = {m, head, kv->n_tokens, n};
-
-		attend_all(&a, runs, n_runs, attend_scores);
-		softmax_rows(&a);
-		attend_all(&a, runs, n_runs, attend_mix);
-		divide_rows(&a);
-	}
+	if (attend_all(&a, kv, layer, KV_WANT_K, attend_scores, err) < 0)
+		return -1;
+	softmax_rows(&a);
+	if (attend_all(&a, kv, layer, KV_WANT_V, attend_mix, err) < 0)
+		return -1;
+	divide_rows(&a);
 	return 0;
 }
 
@@ -256,7 +273,7 @@ static void embed_rows(struct llama *m, const uint32_t *ids, size_t n)
 /* The score rows hold all positions up to the end of the chunk. */
 static int grow_scores(struct llama *m, size_t n_positions, struct errbuf *err)
 {
-	size_t rows = m->g.n_heads / m->g.n_kv_heads * LLAMA_CHUNK_TOKENS;
+	size_t rows = m->g.n_heads * LLAMA_CHUNK_TOKENS;
 	size_t stride = (n_positions + 1023) / 1024 * 1024;
 	float *scores;
 

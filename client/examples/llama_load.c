@@ -249,7 +249,7 @@ static int new_scratch(struct loader *l)
 		{&s->w1, g->d_ffn},
 		{&s->w3, g->d_ffn},
 		{&s->cosine, g->head_dim / 2},
-		{&s->sums, g->n_heads / g->n_kv_heads},
+		{&s->sums, g->n_heads},
 		{&s->sine, g->head_dim / 2},
 	};
 

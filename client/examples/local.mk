@@ -10,7 +10,9 @@ libkvexample_la_SOURCES = \
 	client/examples/decode.c client/examples/decode.h \
 	client/examples/kernels.c client/examples/kernels.h \
 	client/examples/kv.h \
+	client/examples/kv_formats.c client/examples/kv_formats.h \
 	client/examples/kv_private.c \
+	client/examples/kv_quantised.c client/examples/kv_quantised.h \
 	client/examples/kv_shared.c client/examples/kv_shared.h \
 	client/examples/kv_shared_layout.c \
 	client/examples/llama.c client/examples/llama.h \
@@ -20,7 +22,7 @@ libkvexample_la_SOURCES = \
 	client/examples/sample.c client/examples/sample.h \
 	client/examples/score.c client/examples/score.h \
 	client/examples/tokenizer.c client/examples/tokenizer.h
-libkvexample_la_LIBADD = libkvproto.la $(JANSSON_LIBS) $(SODIUM_LIBS) -lm
+libkvexample_la_LIBADD = libkvcompute.la libkvproto.la $(JANSSON_LIBS) $(SODIUM_LIBS) -lm
 
 noinst_PROGRAMS += kvc-generate
 kvc_generate_SOURCES = \

@@ -90,6 +90,32 @@ static void test_score(void **state)
 	assert_same(FILES("kjv-draft") "--score $M/prompt.txt");
 }
 
+static void test_formats(void **state)
+{
+	static const char *const formats[] = {"raw", "int8", "int8-model", "u8",
+					      "u4",  "q4",   "fp8",        "int8:u4"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+		for (int replay = 0; replay < 2; replay++) {
+			char options[256];
+
+			snprintf(options, sizeof(options),
+				 FILES("kjv-draft") "--prompt $M/prompt.txt --tokens 100 "
+						    "--format %s %s",
+				 formats[i], replay ? "--replay" : "");
+			assert_same(options);
+		}
+	}
+}
+
+static void test_format_score(void **state)
+{
+	(void)state;
+	assert_same(FILES("kjv-draft") "--score $M/prompt.txt --format u4");
+	assert_same(FILES("kjv-draft") "--score $M/prompt.txt --format int8:u4 --replay");
+}
+
 static bool file_is_there(void *path)
 {
 	return access(path, F_OK) == 0;
@@ -120,6 +146,10 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("the main model on kvcached gives text and logits of private buffers", test_main),
 	KT_TEST("the draft model up to the end of its context, too", test_draft),
 	KT_TEST("a text has the same score", test_score),
+	KT_TEST("every format, plain and with a replay journal, gives what private buffers in that "
+		"format give",
+		test_formats),
+	KT_TEST("and the same score", test_format_score),
 	KT_TEST("the core is killed during a run, and the run is none the wiser", test_core_killed),
 };
 

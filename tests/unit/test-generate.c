@@ -218,6 +218,43 @@ static void test_seed(void **state)
 	assert_string_not_equal(digests[0], digests[2]);
 }
 
+/* Digest of the logits with these options. */
+static void digest_of(struct fixture *f, const char *options, char digest[40])
+{
+	char all[512];
+	json_t *object;
+
+	snprintf(all, sizeof(all), DRAFT "--prompt text --tokens 20 --json %s", options);
+	object = run_json(f, all);
+	snprintf(digest, 40, "%s", text_of(object, "logits_digest"));
+	json_decref(object);
+}
+
+static void test_formats(void **state)
+{
+	struct fixture *f = *state;
+	char raw[40], other[40], replay[40];
+	json_t *object;
+
+	write_file(f, "text", "2:3 And the waters were upon the face of the earth, and upon the ");
+	digest_of(f, "", raw);
+	digest_of(f, "--format raw --replay", other);
+	assert_string_equal(raw, other);
+	digest_of(f, "--format u4", other);
+	assert_string_not_equal(raw, other);
+	digest_of(f, "--format u4 --replay", replay);
+	assert_string_not_equal(other, replay);
+	digest_of(f, "--format u4:u4", replay);
+	assert_string_equal(other, replay);
+	digest_of(f, "--format u4:fp8", replay);
+	assert_string_not_equal(other, replay);
+	object = run_json(f, DRAFT "--score text --format u4:fp8 --replay --json");
+	assert_string_equal(text_of(object, "cache"), "private");
+	assert_string_equal(text_of(object, "format"), "u4:fp8");
+	assert_true(json_is_true(json_object_get(object, "replay")));
+	json_decref(object);
+}
+
 static void test_score(void **state)
 {
 	struct fixture *f = *state;
@@ -247,6 +284,11 @@ static void test_refusals(void **state)
 		{DRAFT "--score p --tokens 1", 2, "--score goes without"},
 		{DRAFT "--runtime-dir x --score p", 2, "--private goes without --runtime-dir"},
 		{DRAFT "--prompt p --tokens 1 more", 2, "\"more\" is not an option"},
+		{DRAFT "--prompt p --tokens 1 --format int9", 2,
+		 "--format: \"int9\" is no format; formats are raw, int8, u8, u4, q4, fp8, "
+		 "int8-model"},
+		{DRAFT "--prompt p --tokens 1 --format int8:", 2, "\"\" is no format"},
+		{DRAFT "--prompt p --tokens 1 --format int8:u4:u4", 2, "\"u4:u4\" is no format"},
 		{DRAFT "--wrong", 2, "wrong options"},
 		{DRAFT "--prompt missing --tokens 1", 1, "missing: cannot open"},
 		{DRAFT "--prompt /dev/null --tokens 1", 1, "the prompt is empty"},
@@ -304,6 +346,8 @@ static const struct CMUnitTest tests[] = {
 		test_logits_file),
 	KT_TEST("--ids gives what the same prompt as text gives", test_ids),
 	KT_TEST("a seed repeats its text, another seed gives another one", test_seed),
+	KT_TEST("--format and --replay change what is stored, and raw with replay nothing",
+		test_formats),
 	KT_TEST("--score prints the loss of the reference", test_score),
 	KT_TEST("wrong options, prompts and files are refused with status and reason",
 		test_refusals),

@@ -182,14 +182,10 @@ static void test_long_chunk(void **state)
 static void cached_row(struct kv_cache *kv, size_t position, int want_v, float *out)
 {
 	for (size_t layer = 0; layer < kv->n_layers; layer++) {
-		const struct kv_run *runs;
-		size_t n_runs;
+		struct kv_run tile;
 
-		OK(kv->ops->runs(kv, layer, &runs, &n_runs, &err));
-		assert_int_equal(n_runs, 1);
-		memcpy(out + layer * kv->row_floats,
-		       want_v ? runs->v + position * runs->v_stride :
-				runs->k + position * runs->k_stride,
+		OK(kv->ops->tile(kv, layer, position, want_v ? KV_WANT_V : KV_WANT_K, &tile, &err));
+		memcpy(out + layer * kv->row_floats, want_v ? tile.v : tile.k,
 		       kv->row_floats * sizeof(*out));
 	}
 }
@@ -256,7 +252,7 @@ static void test_score(void **state)
 	struct kv_cache *kv = new_cache(m, prompt.n);
 	struct score score;
 
-	OK(score_ids(m, kv, tok, prompt.ids, prompt.n, &score, &err));
+	OK(score_ids(m, kv, tok, prompt.ids, prompt.n, false, &score, &err));
 	assert_int_equal(score.n_tokens, 1599);
 	assert_int_equal(score.n_bytes, 4241);
 	assert_true(fabs(score.nats / 1599 - name->nats_per_token) < 1e-4);
@@ -302,23 +298,15 @@ static void test_chunks(void **state)
 	kv_free(kv);
 }
 
-/* A cache that shows the rows of a private one in pieces of given lengths, each piece in memory
- * of its own, with other strides. */
+/* A cache that shows the rows of a private one in tiles of given lengths, with other strides, each
+ * in memory of its own that goes with the next one. */
 struct split_cache {
 	struct kv_cache base;
 	struct kv_cache *inner;
 	size_t pieces[4]; /* lengths, used in turn */
-	struct kv_run runs[4096];
-	float *copies[4096];
-	size_t n_runs;
+	float *copy;
+	size_t n_tiles;
 };
-
-static void split_forget(struct split_cache *s)
-{
-	for (size_t i = 0; i < s->n_runs; i++)
-		free(s->copies[i]);
-	s->n_runs = 0;
-}
 
 static int split_begin(struct kv_cache *kv, size_t n_tokens, struct errbuf *e)
 {
@@ -344,39 +332,26 @@ static int split_commit(struct kv_cache *kv, struct errbuf *e)
 	return 0;
 }
 
-static void split_piece(struct split_cache *s, const struct kv_run *whole, size_t at, size_t n)
-{
-	size_t row = s->base.row_floats, stride = 2 * row + 3;
-	float *copy = malloc(n * stride * sizeof(*copy));
-
-	assert_non_null(copy);
-	for (size_t i = 0; i < n; i++) {
-		memcpy(copy + i * stride, whole->k + (at + i) * whole->k_stride,
-		       row * sizeof(*copy));
-		memcpy(copy + i * stride + row + 1, whole->v + (at + i) * whole->v_stride,
-		       row * sizeof(*copy));
-	}
-	s->copies[s->n_runs] = copy;
-	s->runs[s->n_runs++] = (struct kv_run){copy, copy + row + 1, stride, stride, n};
-}
-
-static int split_runs(struct kv_cache *kv, size_t layer, const struct kv_run **runs, size_t *n_runs,
-		      struct errbuf *e)
+static int split_tile(struct kv_cache *kv, size_t layer, size_t first, unsigned int want,
+		      struct kv_run *tile, struct errbuf *e)
 {
 	struct split_cache *s = (struct split_cache *)kv;
-	const struct kv_run *whole;
-	size_t n_whole, n;
+	size_t row = kv->row_floats, stride = 2 * row + 3, n = s->pieces[s->n_tiles++ % 4];
+	struct kv_run whole;
 
-	OK(s->inner->ops->runs(s->inner, layer, &whole, &n_whole, e));
-	split_forget(s);
-	for (size_t at = 0; at < kv->n_tokens; at += n) {
-		n = s->pieces[s->n_runs % 4];
-		if (n > kv->n_tokens - at)
-			n = kv->n_tokens - at;
-		split_piece(s, whole, at, n);
+	OK(s->inner->ops->tile(s->inner, layer, first, KV_WANT_K | KV_WANT_V, &whole, e));
+	if (n > whole.n_slots)
+		n = whole.n_slots;
+	free(s->copy);
+	s->copy = malloc(n * stride * sizeof(*s->copy));
+	assert_non_null(s->copy);
+	for (size_t i = 0; i < n; i++) {
+		memcpy(s->copy + i * stride, whole.k + i * whole.k_stride, row * sizeof(*s->copy));
+		memcpy(s->copy + i * stride + row + 1, whole.v + i * whole.v_stride,
+		       row * sizeof(*s->copy));
 	}
-	*runs = s->runs;
-	*n_runs = s->n_runs;
+	*tile = (struct kv_run){want & KV_WANT_K ? s->copy : NULL,
+				want & KV_WANT_V ? s->copy + row + 1 : NULL, stride, stride, n};
 	return 0;
 }
 
@@ -384,10 +359,10 @@ static const struct kv_ops split_ops = {
 	.begin = split_begin,
 	.write = split_write,
 	.commit = split_commit,
-	.runs = split_runs,
+	.tile = split_tile,
 };
 
-static void test_runs(void **state)
+static void test_tiles(void **state)
 {
 	static const size_t pieces[][4] = {{1, 1, 1, 1}, {16, 16, 16, 16}, {3, 40, 1, 100}};
 	struct llama *m = models[(const struct model_name *)*state - names];
@@ -406,7 +381,7 @@ static void test_runs(void **state)
 		memcpy(s->pieces, pieces[i], sizeof(s->pieces));
 		assert_same(m, want, run(m, &s->base, n, 37), n);
 	}
-	split_forget(s);
+	free(s->copy);
 	free(s);
 	free(want);
 	kv_free(kv);
@@ -585,7 +560,7 @@ static const struct CMUnitTest tests[] = {
 	BOTH("64 greedy tokens are the golden ones", test_greedy),
 	BOTH("the loss on the prompt is that of the reference", test_score),
 	BOTH("logits do not depend on the chunk size by a bit", test_chunks),
-	BOTH("logits do not depend on the runs of the cache by a bit", test_runs),
+	BOTH("logits do not depend on the tiles of the cache by a bit", test_tiles),
 	KT_TEST("all versions of the kernels give the same bits", test_kernels),
 	KT_TEST("tokens drawn after a rollback are those of a run without one", test_rollback),
 	KT_TEST("greedy speculation accepts what the reference accepts", test_speculation),
