@@ -159,6 +159,8 @@ extern const char *bench_runtime_dir;
 
 /* Layouts of the table: 32 layers x 8 heads x 128 bf16, and one layer of that (4 KiB a token). */
 #define BENCH_LAYERS 32u
+#define BENCH_HEADS 8u
+#define BENCH_WIDTH 128u
 #define BENCH_ROW_BYTES 2048u /* K or V of one layer of one token */
 #define BENCH_SOURCE_BYTES (1u << 20)
 
@@ -172,7 +174,8 @@ struct bench_cache {
 	size_t n_source_tokens;
 };
 
-void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, size_t source_bytes);
+void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, uint32_t format,
+		      size_t source_bytes);
 void bench_cache_close(struct bench_cache *cache);
 
 /* Appends and commits n tokens, as many in one update as there is source for. */
@@ -190,6 +193,49 @@ struct bench_gauges {
 };
 struct bench_gauges bench_gauges(struct bench_cache *cache);
 
+/* Everything that is no block memory: private memory of the core and of this process, control
+ * segments, catalogue (memory.c). */
+double bench_bookkeeping_bytes(const struct bench_gauges *gauges);
+
+/* ---- scatter updates (scatter.c) ---------------------------------------------------------- */
+
+/* Updates of one token: each head of each layer has a random slot of its own. Two of these with
+ * the same beginnings draw the same slots and rows. */
+struct bench_scatter {
+	struct bench_cache *cache;
+	kvc_seq *seq;
+	uint32_t n_slots; /* to draw from */
+	uint32_t slots[BENCH_LAYERS][BENCH_HEADS];
+	const char *source; /* rows of the token, as in the cache's source */
+	uint64_t n_drawn;
+};
+
+/* The next token's slots and rows. */
+void bench_scatter_draw(struct bench_scatter *scatter);
+
+/* Begins, scatters layer by layer, commits. 0 or not 0. */
+int bench_scatter_update(const struct bench_scatter *scatter);
+
+/* A journal with room for n_updates of n_rows rows in all, and one block a group to copy into. */
+void bench_journal(kvc_seq *seq, uint32_t mode, uint64_t n_updates, uint64_t n_rows);
+
+/* ---- copies of tokens (copy.c) ------------------------------------------------------------ */
+
+/* The memcpy reference of tokens: the same bytes to the strides of an open update of n_tokens,
+ * which is never committed. */
+struct bench_copy {
+	struct bench_cache *cache;
+	kvc_seq *seq;
+	char **rows; /* [block][layer][2], row 0 of each piece */
+	uint64_t at; /* the next token */
+	size_t source;
+};
+
+void bench_copy_make(struct bench_copy *copy, struct bench_cache *cache, uint64_t n_tokens);
+void bench_copy_free(struct bench_copy *copy);
+/* One token; a bench_call. */
+double bench_copy_call(void *copy);
+
 /* ---- groups ------------------------------------------------------------------------------- */
 
 void bench_group_data(void);     /* token_commit, commit_only, commit_batch, fork_first_write */
@@ -201,5 +247,10 @@ void bench_group_commands(void);
 void bench_group_memory(void);
 void bench_group_quantise(void);   /* quantise_* */
 void bench_group_dequantise(void); /* dequantise_* */
+void bench_group_undo(void);       /* undo_update, undo_rollback */
+void bench_group_flat(void);       /* *_flat */
+void bench_group_replay(void);     /* replay_update, replay_rollback_* */
+void bench_group_fold(void);
+void bench_group_size(void); /* bytes_per_token_* */
 
 #endif

@@ -6,12 +6,9 @@
 #include "client/rpc.h"
 #include "tests/bench/bench.h"
 
-#define HEADS 8
-#define WIDTH 128
-
 const char *bench_runtime_dir;
 
-static kvc_layout *register_layout(kvc_session *session, uint32_t n_layers)
+static kvc_layout *register_layout(kvc_session *session, uint32_t n_layers, uint32_t format)
 {
 	struct kvc_layer layers[BENCH_LAYERS];
 	struct kvc_layout_options options = {
@@ -20,15 +17,29 @@ static kvc_layout *register_layout(kvc_session *session, uint32_t n_layers)
 		.n_layers = n_layers,
 		.layers = layers,
 		.dtype = KVC_BF16,
+		.k_format = format,
+		.v_format = format,
 	};
 
 	for (uint32_t i = 0; i < n_layers; i++)
-		layers[i] = (struct kvc_layer){
-			.n_query_groups = HEADS, .k_width = WIDTH, .v_width = WIDTH};
+		layers[i] = (struct kvc_layer){.n_query_groups = BENCH_HEADS,
+					       .k_width = BENCH_WIDTH,
+					       .v_width = BENCH_WIDTH};
 	return kvc_layout_register(session, &options);
 }
 
-void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, size_t source_bytes)
+/* Finite numbers between 0.5 and 2, of both signs: any format holds them. */
+static void fill_source(char *source, size_t n_bytes)
+{
+	for (size_t i = 0; i < n_bytes; i += 2) {
+		uint16_t bf16 = (uint16_t)((i * 2654435761u >> 13 & 0x80ff) | 0x3f00);
+
+		memcpy(source + i, &bf16, sizeof(bf16));
+	}
+}
+
+void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, uint32_t format,
+		      size_t source_bytes)
 {
 	struct kvc_session_options options = {.size = sizeof(options),
 					      .runtime_dir = bench_runtime_dir};
@@ -36,14 +47,13 @@ void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, size_t sourc
 
 	*cache = (struct bench_cache){.n_layers = n_layers};
 	BENCH_CHECK(cache->session = kvc_open(&options));
-	BENCH_CHECK(cache->layout = register_layout(cache->session, n_layers));
-	BENCH_CHECK(kvc_layout_token_bytes(cache->layout) == token_bytes);
+	BENCH_CHECK(cache->layout = register_layout(cache->session, n_layers, format));
+	BENCH_CHECK(format != KVC_RAW || kvc_layout_token_bytes(cache->layout) == token_bytes);
 	BENCH_CHECK(cache->writer = kvc_writer_new(cache->session));
 	cache->block_tokens = kvc_layout_block_tokens(cache->layout);
 	cache->n_source_tokens = source_bytes / token_bytes;
 	BENCH_CHECK(cache->source = malloc(source_bytes));
-	for (size_t i = 0; i < source_bytes; i++)
-		cache->source[i] = (char)(i * 2654435761u >> 13);
+	fill_source(cache->source, source_bytes);
 }
 
 void bench_cache_close(struct bench_cache *cache)

@@ -116,7 +116,7 @@ static void measure_length(const char *snapshot, const char *fork, uint32_t n_la
 	struct bench_cache cache;
 	struct command command = {.cache = &cache, .echo = an_echo};
 
-	bench_cache_open(&cache, n_layers, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, n_layers, KVC_RAW, BENCH_SOURCE_BYTES);
 	command.seq = bench_seq(&cache, n_tokens, 1, NULL);
 	for (int i = 0; i < 2; i++) {
 		publish_base(&command);
@@ -136,7 +136,7 @@ void bench_group_calls(void)
 	struct command command = {.cache = &cache, .echo = &an_echo};
 
 	bench_echo_start(&an_echo);
-	bench_cache_open(&cache, 1, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, 1, KVC_RAW, BENCH_SOURCE_BYTES);
 	bench_echo_connect(&an_echo);
 	ping(&command);
 	bench_compare(bench_result("rpc"), (struct bench_side){ping, &command},

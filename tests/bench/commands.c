@@ -57,7 +57,7 @@ static void client(int fd, void *arg)
 	struct bench_cache cache;
 	uint64_t what;
 
-	bench_cache_open(&cache, 1, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, 1, KVC_RAW, BENCH_SOURCE_BYTES);
 	bench_echo_connect(echo);
 	bench_tell(fd, 1);
 	while ((what = bench_hear(fd)) != END)
@@ -102,7 +102,7 @@ void bench_group_commands(void)
 		clients[i] = bench_helper_start(client, &echo);
 	for (int i = 0; i < CLIENTS; i++)
 		bench_hear(clients[i].fd);
-	bench_cache_open(&cache, 1, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, 1, KVC_RAW, BENCH_SOURCE_BYTES);
 	publish(&cache);
 	bench_compare(bench_result("commands"), (struct bench_side){work_rate, clients},
 		      (struct bench_side){echo_rate, clients}, SLICES, 1);

@@ -2,12 +2,10 @@
 /*
  * The data plane: writing and committing tokens, updates without data, the first write of a fork.
  *
- * The memcpy reference of a token writes the same bytes to the same strides: its destination is
- * the memory of a second sequence, in the same arena, whose open update is never committed. Both
- * destinations are 512 MiB and were written once before; both sources rotate over 64 MiB, half a
- * turn apart, so that neither finds in the cache what the other has just read.
+ * The destination of a token's memcpy reference is the memory of a second sequence, in the same
+ * arena. Both destinations are 512 MiB and were written once before; both sources rotate over 64
+ * MiB, half a turn apart, so that neither finds in the cache what the other has just read.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/bench/bench.h"
@@ -23,8 +21,6 @@
 struct token {
 	struct bench_cache *cache;
 	kvc_seq *seq;
-	char **rows; /* reference: [block][layer][2], row 0 of each piece */
-	uint64_t at; /* the next token */
 	size_t source;
 };
 
@@ -53,56 +49,17 @@ static double commit_token(void *arg)
 	return bench_since_ns(begin);
 }
 
-static double copy_token(void *arg)
-{
-	struct token *token = arg;
-	const char *source = next_source(token);
-	uint32_t block_tokens = token->cache->block_tokens;
-	uint64_t begin = bench_now_ns();
-	char *const *rows = token->rows + token->at / block_tokens * BENCH_LAYERS * 2;
-	size_t off = token->at % block_tokens * BENCH_ROW_BYTES;
-
-	for (uint32_t layer = 0; layer < BENCH_LAYERS; layer++) {
-		memcpy(rows[2 * layer] + off, source, BENCH_ROW_BYTES);
-		memcpy(rows[2 * layer + 1] + off, source + BENCH_ROW_BYTES, BENCH_ROW_BYTES);
-		source += 2 * BENCH_ROW_BYTES;
-	}
-	token->at++;
-	return bench_since_ns(begin);
-}
-
-/* Addresses of an open update of all tokens. */
-static void find_rows(struct token *token)
-{
-	uint32_t block_tokens = token->cache->block_tokens;
-	size_t n = TOKENS / block_tokens * BENCH_LAYERS * 2;
-
-	BENCH_CHECK(token->rows = calloc(n, sizeof(token->rows[0])));
-	for (size_t i = 0; i < n; i += 2) {
-		uint64_t first = i / 2 / BENCH_LAYERS * block_tokens;
-		void *k, *v;
-
-		BENCH_CHECK(kvc_write_span(token->seq, (uint32_t)(i / 2 % BENCH_LAYERS), first,
-					   block_tokens, &k, &v) == block_tokens);
-		token->rows[i] = k;
-		token->rows[i + 1] = v;
-	}
-}
-
 static void measure_token(struct bench_cache *cache)
 {
 	struct token product = {.cache = cache, .seq = bench_seq(cache, TOKENS, 0, NULL)};
-	struct token reference = {.cache = cache, .seq = bench_seq(cache, TOKENS, 0, NULL)};
+	struct bench_copy reference = {.source = cache->n_source_tokens / 2};
 
-	reference.source = cache->n_source_tokens / 2;
 	BENCH_CHECK(kvc_rollback_keep(product.seq, 0) == 0);
-	BENCH_CHECK(kvc_rollback_keep(reference.seq, 0) == 0);
-	BENCH_CHECK(kvc_append_begin(reference.seq, TOKENS) == 0);
-	find_rows(&reference);
+	bench_copy_make(&reference, cache, TOKENS);
 	bench_compare(bench_result("token_commit"), (struct bench_side){commit_token, &product},
-		      (struct bench_side){copy_token, &reference}, TOKENS - 2, 1000);
-	free(reference.rows);
-	BENCH_CHECK(kvc_seq_drop(product.seq) == 0 && kvc_seq_drop(reference.seq) == 0);
+		      (struct bench_side){bench_copy_call, &reference}, TOKENS - 2, 1000);
+	bench_copy_free(&reference);
+	BENCH_CHECK(kvc_seq_drop(product.seq) == 0);
 }
 
 /* ---- updates without data ----------------------------------------------------------------- */
@@ -238,7 +195,7 @@ void bench_group_data(void)
 {
 	struct bench_cache cache;
 
-	bench_cache_open(&cache, BENCH_LAYERS, SOURCE_BYTES);
+	bench_cache_open(&cache, BENCH_LAYERS, KVC_RAW, SOURCE_BYTES);
 	measure_token(&cache);
 	measure_updates(&cache);
 	measure_first_write(&cache);

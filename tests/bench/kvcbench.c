@@ -27,6 +27,12 @@ static const struct bench_group groups[] = {
 	 {"quantise_int8", "quantise_u8", "quantise_u4", "quantise_q4", "quantise_fp8"}},
 	{bench_group_dequantise,
 	 {"dequantise_int8", "dequantise_u8", "dequantise_u4", "dequantise_q4", "dequantise_fp8"}},
+	{bench_group_undo, {"undo_update", "undo_rollback"}},
+	{bench_group_flat, {"undo_flat", "replay_flat"}},
+	{bench_group_replay,
+	 {"replay_update", "replay_rollback_append", "replay_rollback_scatter"}},
+	{bench_group_fold, {"fold"}},
+	{bench_group_size, {"bytes_per_token_int8", "bytes_per_token_u8", "bytes_per_token_u4"}},
 };
 
 struct options {

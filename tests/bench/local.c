@@ -23,7 +23,7 @@ static void measure(const char *name, uint32_t n_layers, uint64_t n_tokens)
 	struct bench_cache cache;
 	kvc_seq *seq;
 
-	bench_cache_open(&cache, n_layers, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, n_layers, KVC_RAW, BENCH_SOURCE_BYTES);
 	seq = bench_seq(&cache, n_tokens, 2, NULL);
 	BENCH_CHECK(kvc_reserve_forks(seq, 1) == 0);
 	bench_alone(&result, (struct bench_side){fork_and_drop, seq}, 501, 1000);

@@ -6,8 +6,11 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/cache.c \
 	tests/bench/calls.c \
 	tests/bench/commands.c \
+	tests/bench/copy.c \
 	tests/bench/data.c \
 	tests/bench/echo.c \
+	tests/bench/flat.c \
+	tests/bench/fold.c \
 	tests/bench/group.h \
 	tests/bench/kvcbench.c \
 	tests/bench/local.c \
@@ -17,8 +20,12 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/open.c \
 	tests/bench/process.c \
 	tests/bench/quantise.c \
+	tests/bench/replay.c \
 	tests/bench/report.c \
-	tests/bench/rollback.c
+	tests/bench/rollback.c \
+	tests/bench/scatter.c \
+	tests/bench/size.c \
+	tests/bench/undo.c
 tests_bench_kvcbench_LDADD = libkvtest.la libkvclient.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
 tests_bench_kvcbench_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nn_send -Wl,--wrap=nn_recv
 

@@ -35,12 +35,17 @@ static uint64_t anonymous_bytes(uint64_t pid)
 	return kib * 1024;
 }
 
+double bench_bookkeeping_bytes(const struct bench_gauges *gauges)
+{
+	return (double)(gauges->control_bytes + gauges->catalogue_bytes +
+			anonymous_bytes(gauges->core_pid) + anonymous_bytes((uint64_t)getpid()));
+}
+
 static double bookkeeping_bytes(struct bench_cache *cache)
 {
 	struct bench_gauges gauges = bench_gauges(cache);
 
-	return (double)(gauges.control_bytes + gauges.catalogue_bytes +
-			anonymous_bytes(gauges.core_pid) + anonymous_bytes((uint64_t)getpid()));
+	return bench_bookkeeping_bytes(&gauges);
 }
 
 static void fork_base(struct bench_cache *cache, kvc_seq **forks, unsigned n)
@@ -100,7 +105,7 @@ void bench_group_memory(void)
 	struct bench_cache cache;
 	kvc_seq *seq;
 
-	bench_cache_open(&cache, 1, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, 1, KVC_RAW, BENCH_SOURCE_BYTES);
 	seq = measure_table(&cache);
 	measure_forks(&cache);
 	BENCH_CHECK(kvc_seq_drop(seq) == 0);

@@ -22,7 +22,7 @@ static void publish(int fd, void *arg)
 	kvc_seq *seq;
 
 	(void)arg;
-	bench_cache_open(&cache, BENCH_LAYERS, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, BENCH_LAYERS, KVC_RAW, BENCH_SOURCE_BYTES);
 	seq = bench_seq(&cache, TOKENS, 0, NULL);
 	BENCH_CHECK(kvc_snapshot(seq, &options, NULL) == 0);
 	BENCH_CHECK(kvc_rollback_remove(seq, 1) == 0);
@@ -83,7 +83,7 @@ void bench_group_open(void)
 	bench_echo_start(&opening.echo);
 	owner = bench_helper_start(publish, NULL);
 	bench_hear(owner.fd);
-	bench_cache_open(&opening.cache, BENCH_LAYERS, BENCH_SOURCE_BYTES);
+	bench_cache_open(&opening.cache, BENCH_LAYERS, KVC_RAW, BENCH_SOURCE_BYTES);
 	bench_echo_connect(&opening.echo);
 	BENCH_CHECK(other = kvc_open_snapshot(opening.cache.writer, "bench/other"));
 	bench_compare(bench_result("open_cached"), (struct bench_side){open_cached, &opening}, echo,

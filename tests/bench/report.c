@@ -43,6 +43,17 @@ const struct bench_row bench_rows[] = {
 	{"dequantise_u4",    "GB/s", BENCH_RATIO, true,  0.35, "vectors read from u4, bf16 of width 128, one core", "memcpy"},
 	{"dequantise_q4",    "GB/s", BENCH_RATIO, true,  0.35, "vectors read from q4, bf16 of width 128, one core", "memcpy"},
 	{"dequantise_fp8",   "GB/s", BENCH_RATIO, true,  0.35, "vectors read from fp8, bf16 of width 128, one core", "memcpy"},
+	{"undo_update",      "us",    BENCH_RATIO, false, 1.6,  "scatter update of a token, int8, 32 layers x 8 heads", "quantising into the slots"},
+	{"undo_rollback",    "us",    BENCH_RATIO, false, 3,    "its rollback", "copying the stored bytes"},
+	{"undo_flat",        "us",    BENCH_RATIO, false, 1.5,  "update and rollback of 8 heads at 128k tokens", "in turn in 128 sequences of 1k"},
+	{"replay_flat",      "us",    BENCH_RATIO, false, 1.5,  "the same with a replay journal", "in turn in 128 sequences of 1k"},
+	{"replay_update",    "us",    BENCH_RATIO, false, 1.6,  "scatter update of a token into a replay journal", "memcpy"},
+	{"replay_rollback_append", "us", BENCH_VALUE, false, 1, "rollback of a token in a replay journal", NULL},
+	{"replay_rollback_scatter", "us", BENCH_VALUE, false, 20, "the same of a scatter update of 256 rows", NULL},
+	{"fold",             "us",    BENCH_RATIO, false, 1.5,  "256 tokens of a replay journal folded into int8", "quantising into the slots"},
+	{"bytes_per_token_int8", "bytes", BENCH_VALUE, false, 67225, "everything that 4k tokens take as int8, a token", NULL},
+	{"bytes_per_token_u8", "bytes", BENCH_VALUE, false, 70328, "the same as u8", NULL},
+	{"bytes_per_token_u4", "bytes", BENCH_VALUE, false, 37232, "the same as u4", NULL},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);
@@ -94,10 +105,10 @@ static void print_row(const struct bench_row *row, const struct bench_result *re
 		 row->at_least ? ">=" : "<=", row->limit);
 	snprintf(bound, sizeof(bound), "%s", reaches(row, result) ? "" : "  MISSES");
 	if (result->measured)
-		printf("%-19s %9s %9s %-5s %6s  %-14s%s\n", row->name, number(value, result->value),
+		printf("%-23s %9s %9s %-5s %6s  %-14s%s\n", row->name, number(value, result->value),
 		       reference, row->unit, ratio, limit, bound);
 	else
-		printf("%-19s not measured: %s\n", row->name, result->note);
+		printf("%-23s not measured: %s\n", row->name, result->note);
 }
 
 static bool is_wanted(const struct bench_row *row, const char *only)
@@ -109,7 +120,7 @@ void bench_print(const char *only)
 {
 	unsigned n_rows = 0, n_reached = 0;
 
-	printf("%-19s %9s %9s %-5s %6s  %s\n", "row", "value", "reference", "unit", "ratio",
+	printf("%-23s %9s %9s %-5s %6s  %s\n", "row", "value", "reference", "unit", "ratio",
 	       "limit");
 	for (size_t i = 0; i < bench_n_rows; i++) {
 		if (!is_wanted(&bench_rows[i], only))

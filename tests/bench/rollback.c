@@ -68,7 +68,7 @@ void bench_group_rollback(void)
 	struct rollback at_long = {.cache = &cache}, at_short = {.cache = &cache};
 	struct bench_gauges before, after;
 
-	bench_cache_open(&cache, 1, BENCH_SOURCE_BYTES);
+	bench_cache_open(&cache, 1, KVC_RAW, BENCH_SOURCE_BYTES);
 	at_long.seq = bench_seq(&cache, LONG, 0, NULL);
 	at_short.seq = bench_seq(&cache, SHORT, 0, NULL);
 	touch(&at_long);
