@@ -7,10 +7,12 @@ the core is made only with the word idle.
 """
 
 from memory import join
-from parts import Adopt, Append, Drop, DropRows, Fork, InPlace, Mark, Rollback
-from shared import GENERATIONS, HELD, IDLE, OPEN, WANTED, Writer, clear_above
+from parts import Adopt, Append, Drop, Fork, Mark, Rollback, SetMode
+from replay import Fold, Lay, ReplayBack, ReplayForward
+from shared import GENERATIONS, HELD, IDLE, NONE, OPEN, WANTED, Writer, clear_above, names
+from undo import Forget, Scatter, UndoBack, UndoForward
 
-MAX_SPINS = 60
+MAX_SPINS, MAX_BACK_OUTS = 60, 4
 
 
 class Request:
@@ -25,12 +27,15 @@ class Request:
 
 
 class Sequence:
-	"""What a thread knows of one of its sequences, beside what is in its place."""
-	def __init__(self, key, place, n_entries, pin=None, is_known=False):
-		self.key, self.place, self.n_entries = key, place, n_entries
+	"""What a thread knows of one of its sequences, beside what is in its place. `entries`: what
+	the table has, more than the header names; `future`: what went back and is there still."""
+	def __init__(self, key, place, header, pin=None, is_known=False):
+		self.key, self.place, self.mode = key, place, header.mode
+		self.entries, self.future = set(names(header)), None
 		self.pin, self.is_known = pin, is_known
 		self.spares = []
-		self.state = None
+		self.state = self.gift = None
+		self.rows_end = None  # to be stored before the word opens
 
 
 class Session:
@@ -133,20 +138,14 @@ class Thread:
 			self.world.count("released")
 			self.session.release.append(number)
 
-	def n_marks_up_to(self, place, header, keep):
-		if not self.rules("marks-dropped"):
-			return header.n_marks
-		lengths = [self.agent.load(place.marks[i])[1] for i in range(header.n_marks)]
-		return sum(length <= keep for length in lengths)
-
 	# ---- places
 
 	def return_place(self, place, other):
 		(other.offers if other else self.free_places).append(place)
 
 	def forked(self, part):
-		child = Sequence(part.key, part.target, len(part.child), self.seq_pin(part.seq))
-		child.state = part.state
+		child = Sequence(part.key, part.target, part.child, self.seq_pin(part.seq))
+		child.state, child.gift = part.state, part.child
 		self.world.count("local forks")
 		if part.other:
 			self.sync()
@@ -193,11 +192,12 @@ class Thread:
 				return False
 		if not self.rules("leaves-after-swap"):
 			for part in parts:
-				for entry in part.leaving:
+				part.seq.entries.difference_update(part.leaving)
+				for entry in part.leaving.values():
 					self.leave(part.seq, entry)
-				part.leaving = []
+				part.leaving = {}
 			yield from self.give_up_blocks()
-		update = yield from self.open(update)
+		update = yield from self.open_ready(parts, update)
 		if update is None:
 			self.cancel(parts)
 			return False
@@ -205,15 +205,86 @@ class Thread:
 			agent.fence_release()
 		for part in parts:
 			yield from part.opened(update)
+		decides = any(part.decides for part in parts)
+		if decides and not self.rules("decided-after-fill"):
+			self.decide(parts, update)
+			yield
 		for part in parts:
 			yield from part.fill(update)
-		if self.rnd.random() < self.world.scenario.abandons:
+		if not decides and self.rnd.random() < self.world.scenario.abandons:
 			yield from self.abandon(parts, update)
 			return False
+		if decides:
+			yield from self.finish(parts, update)
 		yield from self.close(parts, update)
 		for part in parts:
+			self.world.count(type(part).__name__)
 			yield from part.committed(update + 1)
 		return True
+
+	def open_ready(self, parts, update):
+		"""Opens the word; back to idle, and again, as long as a freeze came before it."""
+		for _ in range(MAX_BACK_OUTS):
+			update = yield from self.open(update)
+			if update is None:
+				return None
+			asked = parts if self.rules("marks-of-all") else parts[:1]
+			if all([part.is_ready() for part in asked]):
+				return update
+			yield
+			yield from self.let_go(update)
+			for part in parts:
+				ok = yield from part.again(update)
+				if not ok:
+					return None
+		return None
+
+	def lower_rows_ends(self):
+		for seq in self.sequences:
+			if seq.rows_end is not None:
+				self.agent.store(seq.place.rows_end, seq.rows_end)
+				seq.rows_end = None
+
+	def decide(self, parts, update):
+		"""From here on the update is finished, by whoever comes next. What is put back
+		afterwards lands after it."""
+		if self.rules("decided-stored"):
+			self.agent.store(self.writer.decided, update + 1,
+				release=self.rules("decided-releases"))
+		if self.rules("decided-fence"):
+			self.agent.fence_release()
+		bases, states = self.outcome(parts)
+		self.world.finishing[self.writer] = (update + 1, bases, states)
+
+	def finish(self, parts, update):
+		is_first = self.rules("decided-first")
+		if is_first and self.rules("decided-after-fill"):
+			self.decide(parts, update)
+			yield
+		for part in parts:
+			yield from part.finish(update)
+		if not is_first:
+			self.decide(parts, update)
+			yield
+
+	def let_go(self, update, bump=0):
+		"""Open to idle, or wanted to held, with nothing committed."""
+		agent, word = self.agent, self.writer.word
+		while True:
+			seen = agent.load(word)
+			yield
+			state, generation, _ = seen
+			if agent.swap(word, seen, (HELD if state == WANTED else IDLE,
+				(generation + bump) % GENERATIONS, update)):
+				break
+
+	@staticmethod
+	def outcome(parts):
+		bases, states = {}, {}
+		for part in parts:
+			bases[part.place.index] = part.base
+			states.update(part.states())
+		return bases, states
 
 	def cancel(self, parts):
 		self.world.count("refused")
@@ -225,6 +296,7 @@ class Thread:
 		hold, but not for ever."""
 		agent, word = self.agent, self.writer.word
 		acquire = self.rules("open-acquires")
+		self.lower_rows_ends()
 		for _ in range(MAX_SPINS):
 			seen = agent.load(word, acquire)
 			yield
@@ -241,10 +313,7 @@ class Thread:
 
 	def close(self, parts, update):
 		agent, word = self.agent, self.writer.word
-		bases, states = {}, {}
-		for part in parts:
-			bases[part.place.index] = part.base
-			states.update(part.states())
+		bases, states = self.outcome(parts)
 		bump = any(part.bumps for part in parts)
 		back = not self.rules("update-goes-up") and update > 1 and all(
 			isinstance(p, Rollback) for p in parts)
@@ -268,7 +337,7 @@ class Thread:
 	def abandon(self, parts, update):
 		"""An error under the open word: bytes and stamps are put right before anyone else
 		comes."""
-		agent, word = self.agent, self.writer.word
+		agent = self.agent
 		for part in reversed(parts):
 			yield from part.undo(update)
 		if self.rules("stamps-cleared"):
@@ -276,13 +345,7 @@ class Thread:
 				for copies in place.pairs():
 					clear_above(agent, copies, update)
 				yield
-		while True:
-			seen = agent.load(word)
-			yield
-			state, generation, _ = seen
-			if agent.swap(word, seen,
-				(HELD if state == WANTED else IDLE, generation, update)):
-				break
+		yield from self.let_go(update, bump=self.rules("abandon-bumps"))
 		self.world.count("abandoned")
 		self.cancel(parts)
 
@@ -298,8 +361,8 @@ class Thread:
 		self.agent.fence_release()
 		return request.answer
 
-	def reserve(self, seq=None):
-		blocks = yield from self.call("reserve", self.rnd.randint(1, 4))
+	def reserve(self, seq=None, most=4):
+		blocks = yield from self.call("reserve", self.rnd.randint(1, most))
 		self.session.grants.update(blocks)
 		(seq.spares if seq else self.session.pool).extend(blocks)
 
@@ -322,13 +385,13 @@ class Thread:
 		if answer is None:
 			self.free_places.append(place)
 			return
-		key, blocks, pin = answer
+		key, header, blocks, pin = answer
 		if pin is not None:
 			self.session.pins[pin] = 1
 		if self.rules("own-blocks-counted"):
 			for number in blocks:
 				self.refer(number)
-		self.sequences.append(Sequence(key, place, len(blocks), pin, is_known=True))
+		self.sequences.append(Sequence(key, place, header, pin, is_known=True))
 
 	def create(self):
 		yield from self.placed("create", self.rnd.random() < 0.6)
@@ -353,10 +416,11 @@ class Thread:
 	def generate(self):
 		"""An update of one or several sequences, each by a part of its own."""
 		kinds = self.world.scenario.kinds
-		parts = [self.rnd.choice(kinds)(self, seq) for seq in self.some()]
+		parts = [self.rnd.choice(kinds[seq.mode])(self, seq) for seq in self.some()]
 		for part in parts:
-			if len(part.seq.spares) < 2 and not self.session.pool:
-				yield from self.reserve(part.seq)
+			wanted, most = (2, 4) if part.seq.mode == NONE else (5, 8)
+			if len(part.seq.spares) < wanted and not self.session.pool:
+				yield from self.reserve(part.seq, most)
 		if parts:
 			yield from self.update(parts)
 
@@ -392,7 +456,14 @@ class Thread:
 KINDS = {
 	"append": Append,
 	"rollback": Rollback,
-	"in place": InPlace,
-	"rows": DropRows,
-	"mark": Mark
+	"mark": Mark,
+	"mode": SetMode,
+	"scatter": Scatter,
+	"undo": UndoBack,
+	"redo": UndoForward,
+	"forget": Forget,
+	"lay": Lay,
+	"back": ReplayBack,
+	"forward": ReplayForward,
+	"fold": Fold
 }

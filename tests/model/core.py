@@ -7,10 +7,12 @@ catalogue must go unnoticed. It touches a live writer's headers only under a hol
 client's table only blocks that were granted to that session or are pinned for it.
 """
 
-from shared import (BLOCK_SLOTS, GENERATIONS, HELD, IDLE, OPEN, WANTED, clear_above,
-	current, fill, n_blocks)
+from parts import can_cut, freezing
 from serve import Requests, Step, Target
-from world import Saved, must
+from shared import (BLOCK_SLOTS, GENERATIONS, HELD, IDLE, JOURNAL, NONE, OPEN, UNDO, WANTED, Record,
+	Vector, clear_above, current, fill, n_slots, names, share)
+from truth import back_to, cut, kept, must, shared
+from world import Saved
 
 PATIENCE = 12  # looks at a wanted word before the command is answered busy
 
@@ -116,22 +118,26 @@ class Core(Requests):
 			return None
 		must(header.key == key, "%r: place %d is not sequence %d any more", place.writer,
 			place.index, key)
-		blocks = []
-		for i in range(n_blocks(header.n_slots)):
-			entry = current(self.agent, place.table[i], update)
-			must(entry is not None, "%r: place %d: no entry %d at update %d",
-				place.writer, place.index, i, update)
-			blocks.append(entry[0])
-		session = place.writer.session.number
-		allowed = {b for b, s in self.catalogue.grants.items() if s == session}
-		for number, pinned in self.catalogue.pins.values():
-			if number == session:
-				allowed.update(pinned)
+		blocks = {}
+		for name in names(header):
+			entry = current(self.agent, place.entry(name), update)
+			must(entry is not None, "%r: place %d: no entry %s at update %d",
+				place.writer, place.index, name, update)
+			blocks[name] = entry[0]
+		allowed = self.allowed(place.writer.session)
 		must(
-			set(blocks) <= allowed, "%r: place %d names blocks %s of others",
-			place.writer, place.index, sorted(set(blocks) - allowed))
+			set(blocks.values()) <= allowed, "%r: place %d names blocks %s of others",
+			place.writer, place.index, sorted(set(blocks.values()) - allowed))
 		marks = tuple(self.agent.load(cell) for cell in place.marks[:header.n_marks])
 		return update, header, blocks, marks
+
+	def allowed(self, session):
+		"""Blocks that a session's tables may name: granted to it, or pinned by it."""
+		blocks = {b for b, s in self.catalogue.grants.items() if s == session.number}
+		for number, pinned in self.catalogue.pins.values():
+			if number == session.number:
+				blocks.update(pinned)
+		return blocks
 
 	def saved(self, place, what):
 		"""What `read` found, beside the truth; checked here, for the reader of a snapshot
@@ -140,12 +146,21 @@ class Core(Requests):
 		state = self.world.history[place.writer].get(update, {}).get(place.index)
 		must(state is not None, "%r: place %d: update %d was never true", place.writer,
 			place.index, update)
-		must(header.n_slots == len(state.tokens) and marks == state.marks,
-			"%r: place %d: read %s %s, truth %s", place.writer, place.index, header,
-			marks, state)
-		self.world.check_bytes(blocks, state.tokens,
-			"what the core took at update %d" % update, self.agent)
+		must(marks == state.marks, "%r: place %d: read %s %s, truth %s", place.writer,
+			place.index, header, marks, state)
+		self.world.check(blocks, header, state, "what the core took at update %d" % update,
+			self.agent)
 		return Saved(blocks, header, state)
+
+	def shared(self, saved):
+		"""As a snapshot has it: without marks, and without what its owner writes in
+		place."""
+		if not self.rules("undo-rows-private"):
+			return saved._replace(header=saved.header._replace(n_marks=0),
+				state=saved.state._replace(marks=()))
+		header = share(saved.header)
+		blocks = {name: saved.blocks[name] for name in names(header)}
+		return Saved(blocks, header, shared(saved.state))
 
 	# ---- commands
 
@@ -155,10 +170,12 @@ class Core(Requests):
 		if self.frozen_at.get(place) == (update, header.key):
 			return False
 		if self.rules("marks-raised"):
-			slots, count = self.agent.load(place.frozen_slots), self.agent.load(
-				place.freeze_count)
-			self.agent.store(place.frozen_slots, max(slots, header.n_slots))
-			yield
+			slots = [self.agent.load(cell) for cell in place.frozen_slots]
+			rows = self.agent.load(place.frozen_rows)
+			count = self.agent.load(place.freeze_count)
+			for cell, value in freezing(place, header, slots, rows, self.rules):
+				self.agent.store(cell, value)
+				yield
 			if self.rules("count-raised"):
 				self.agent.store(place.freeze_count, count + 1)
 			yield
@@ -174,7 +191,7 @@ class Core(Requests):
 		if raised:
 			bumped.add(target.place.writer)
 		what = self.read(target.place, target.key)
-		return what and (what[0], self.saved(target.place, what))
+		return what and (what[0], self.shared(self.saved(target.place, what)))
 
 	def snapshot(self, targets, request=None):
 		"""All or none: holds every writer, freezes and copies, one record, lets go."""
@@ -231,13 +248,11 @@ class Core(Requests):
 			if what is None:
 				yield from self.let_go(writers)
 				return
-			update, header, _, marks = what
-			keep = max(0,
-				header.n_slots - self.rnd.randint(0, self.rnd.choice((1, 2, 6))))
-			kept_marks = sum(length <= keep for _, length in marks)
-			old = self.world.truth[place.writer][place.index]
-			step = Step(place, update, header.but(n_slots=keep, n_marks=kept_marks),
-				self.world.rolled_back(old, keep))
+			update, header, _, _ = what
+			step = self.less(place, update, header)
+			if step is None:
+				yield from self.let_go(writers)
+				return
 			steps.append(step)
 			updates[place.writer] = update
 			yield
@@ -246,6 +261,25 @@ class Core(Requests):
 		self.world.count("operator rollbacks")
 		yield
 		yield from self.carry_out()
+
+	def less(self, place, update, header):
+		"""What a sequence is rolled back to; None: a header alone cannot do it."""
+		old = self.world.truth[place.writer][place.index]
+		if header.mode == UNDO or (header.mode == NONE and not can_cut(header)):
+			return None
+		if header.mode == NONE:
+			keep = max(0, header.n_tokens
+				- self.rnd.randint(0, self.rnd.choice((1, 2, 6))))
+			state = cut(old, keep)
+			header = header._replace(n_tokens=keep, n_base=keep)
+		elif old.points:
+			state = back_to(old, self.rnd.randrange(len(old.points)))
+			header = header._replace(n_tokens=state.image.n_tokens,
+				end=state.points[-1].end, now=state.image.version,
+				kept=kept(self.rules, state.points, state.image))
+		else:
+			return None
+		return Step(place, update, header._replace(n_marks=len(state.marks)), state)
 
 	def decide(self, steps, change=None):
 		"""From this record on the command happens, whoever dies."""
@@ -316,28 +350,61 @@ class Core(Requests):
 			else:
 				return
 
-	def put_rows_back(self, place, update):
-		"""The update that was being written in place never happened: old bytes, newest row
-		first."""
-		header = current(self.agent, place.header, update)
-		if header is None or not self.rules("rows-put-back"):
+	def put_rows_back(self, place, effective, update):
+		"""Rows behind the end that counts: old bytes, newest row first. A slot's block is
+		the one that counts, a row's block the one of the update in flight."""
+		header = current(self.agent, place.header, effective)
+		if header is None or header.mode != UNDO or not self.rules("rows-put-back"):
 			return
-		rows = list(range(header.n_rows, self.agent.load(place.rows_end)))
+		rows = list(range(header.end, self.agent.load(place.rows_end)))
 		if self.rules("rows-newest-first"):
 			rows.reverse()
+		allowed = self.allowed(place.writer.session)
 		for i in rows:
-			row = self.agent.load(place.rows[i])
-			must(row is not None, "%r: row %d was counted but not written",
-				place.writer, i)
-			slot, old = row
-			entry = current(self.agent, place.table[slot // BLOCK_SLOTS], update)
-			if entry[1] == self.agent.load(
-				place.freeze_count) or not self.rules("rows-only-own"):
-				self.world.check_not_seen(entry[0], slot % BLOCK_SLOTS)
-				block = self.world.blocks[entry[0]]
-				self.agent.store(block.slots[slot % BLOCK_SLOTS], old)
-				self.world.count("rows put back")
+			entry = current(self.agent, place.entry((JOURNAL, i // BLOCK_SLOTS)),
+				update if self.rules("journal-at-next") else effective)
+			row = entry and self.agent.load(
+				self.world.blocks[entry[0]].slots[i % BLOCK_SLOTS])
+			must(entry and entry[0] in allowed and isinstance(row, (Vector, Record)),
+				"%r: row %d was counted but not written", place.writer, i)
+			if isinstance(row, Vector):
+				self.put_back(place, header, effective, row)
 			yield
+
+	def put_back(self, place, header, effective, row):
+		group, slot, old, _ = row
+		if slot >= n_slots(group, header.n_base) and self.rules("rows-below-length"):
+			return
+		entry = current(self.agent, place.entry((group, slot // BLOCK_SLOTS)), effective)
+		if entry is None or (entry[1] != self.agent.load(place.freeze_count)
+			and self.rules("rows-only-own")):
+			return
+		self.world.check_not_seen(entry[0], slot % BLOCK_SLOTS)
+		self.agent.store(self.world.blocks[entry[0]].slots[slot % BLOCK_SLOTS], old)
+		self.world.count("rows put back")
+
+	def settle(self, writer):
+		"""What a dead writer left: the update that it decided is finished, any other never
+		happened."""
+		seen = self.agent.load(writer.word, acquire=True)
+		update, decided = seen[2], self.agent.load(writer.decided)
+		is_decided = self.rules("decided-finished") and (decided == update + 1
+			or not self.rules("decided-by-number") and decided != 0)
+		if seen[0] in (OPEN, WANTED) or not self.rules("open-put-back"):
+			for place in writer.places:
+				yield from self.put_rows_back(place, update + is_decided,
+					update + 1)
+		if is_decided:
+			self.world.count("decided updates finished")
+			self.swap(writer, seen, IDLE, bump=1, step=1)
+			self.world.commit_finished(writer, update + 1)
+			return
+		for place in writer.places:
+			for copies in place.pairs():
+				if self.rules("stamps-cleared"):
+					clear_above(self.agent, copies, update)
+			yield
+		self.swap(writer, seen, IDLE, bump=1)
 
 	def bury(self, session):
 		"""The process is gone (pidfd): its words are settled, its named sequences parked,
@@ -347,16 +414,7 @@ class Core(Requests):
 		self.agent.fence_release()
 		yield
 		for writer in session.writers:
-			seen = self.agent.load(writer.word, acquire=True)
-			if seen[0] in (OPEN, WANTED):
-				for place in writer.places:
-					yield from self.put_rows_back(place, seen[2])
-			for place in writer.places:
-				for copies in place.pairs():
-					if self.rules("stamps-cleared"):
-						clear_above(self.agent, copies, seen[2])
-				yield
-			self.swap(writer, seen, IDLE, bump=1)
+			yield from self.settle(writer)
 			self.world.check_writer(writer)
 			yield
 		parked = {}
@@ -415,6 +473,5 @@ class Core(Requests):
 		if table:
 			name = self.rnd.choice(sorted(table))
 			saved = table[name]
-			self.world.check_bytes(saved.blocks, saved.state.tokens,
-				"removed %s" % name)
+			self.world.check(*saved, "removed %s" % name)
 			catalogue.record(self.agent, lambda: table.pop(name))

@@ -7,7 +7,12 @@ EXTRA_DIST += \
 	tests/model/memory.py \
 	tests/model/parts.py \
 	tests/model/reader.py \
+	tests/model/replay.py \
+	tests/model/rules.py \
 	tests/model/scenarios.py \
 	tests/model/serve.py \
 	tests/model/shared.py \
+	tests/model/steps.py \
+	tests/model/truth.py \
+	tests/model/undo.py \
 	tests/model/world.py

@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: MIT
-"""What an update may consist of, one class each.
+"""What an update may consist of, one class each; those of journals are in undo.py and replay.py.
 
-An update takes its parts through the same stages: `begin` with the word idle (False: cannot),
-`opened` under the open word, `fill` (the copies that do not count), then `committed` after the
-swap, or `cancelled` when it was refused, or `undo` and `cancelled` when it was abandoned under the
-open word. Stages are generators; each yield is a point at which others run or the process dies.
-`state` is the truth that the part makes.
+An update takes its parts through the same stages: `begin` with the word idle (False: cannot);
+`is_ready` once it is open (False: a freeze came between; the word goes back, `again` is run with
+the word idle, and so on); `opened` under the open word; `fill` (the copies that do not count); `finish`
+if the update is decided; then `committed` after the swap, or `cancelled` when it was refused, or
+`undo` and `cancelled` when it was abandoned under the open word. Stages are generators; each yield
+is a point at which others run or the process dies. `state` is the truth that the part makes.
 """
 
-from shared import (BLOCK_SLOTS, MAX_MARKS, MAX_ROWS, MAX_SLOTS, Header, current, fill,
-	fill_outside, n_blocks)
-from world import State, must
+from shared import (BLOCK_SLOTS, JOURNAL, MAX_MARKS, MAX_TOKENS, NONE, REPLAY, RING, RING_SLOTS,
+	current, fill, fill_outside, n_slots, names, share)
+from truth import cut, matches, must, shared
 
 
 class Part:
 	bumps = False  # the generation
+	decides = False  # from some point on it is finished, not undone
+	mode = None  # in which it makes sense; None: any
 	place = property(lambda self: self.seq.place)
 
 	def __init__(self, thread, seq):
 		self.thread, self.seq = thread, seq
 		self.agent, self.rules = thread.agent, thread.world.rules
-		self.rnd = thread.world.rnd
-		self.pending = {}  # table index -> (block, freeze count)
-		self.leaving = []  # entries that the update takes out of the table
+		self.rnd, self.world = thread.world.rnd, thread.world
+		self.pending = {}  # name -> (block, freeze count)
+		self.leaving = {}  # name -> entry that the update takes out of the table
 		self.header = None
 
 	def load(self, cell):
@@ -40,53 +43,105 @@ class Part:
 			self.agent.fence_acquire()
 			if self.load(self.thread.writer.word)[2] != update:
 				return False
-		self.base = self.thread.world.history[self.thread.writer].get(update,
+		self.base = self.world.history[self.thread.writer].get(update,
 			{}).get(self.place.index)
 		if self.header is None or self.base is None or self.header.key != self.seq.key:
 			return False
-		must(self.header.n_slots == len(self.base.tokens),
-			"%r: begins update %d at %d slots, truth %d", self.thread.writer, update,
-			self.header.n_slots, len(self.base.tokens))
+		must(matches(self.header, self.base), "%r: begins update %d with %s, truth %s",
+			self.thread.writer, update, self.header, self.base)
+		if self.mode is not None and self.header.mode != self.mode:
+			return False
+		self.top = [self.slots(group) for group in self.header.layers]
 		return True
 
 	def read_marks(self):
-		self.frozen_slots = self.load(self.place.frozen_slots)
-		self.freeze_count = self.load(self.place.freeze_count)
+		place = self.place
+		self.frozen_slots = [self.load(cell) for cell in place.frozen_slots]
+		self.frozen_rows = self.load(place.frozen_rows)
+		self.freeze_count = self.load(place.freeze_count)
+
+	def slots(self, group):
+		"""Slots of a group that its blocks hold."""
+		return n_slots(group, self.header.n_base)
+
+	def entry(self, name, update):
+		"""What the table has under this name, also above what the header names; None:
+		nothing."""
+		if name not in self.seq.entries or name in self.leaving:
+			return None
+		return current(self.agent, self.place.entry(name), update)
+
+	def block_of(self, name, update):
+		"""The block that this update's table has under a name."""
+		return (self.pending.get(name) or self.entry(name, update))[0]
 
 	def is_own(self, count):
 		"""Nobody else has seen any slot of the block."""
 		return count == self.freeze_count or (count == 0
 			and not self.rules("foreign-untouched"))
 
-	def takes_append(self, entry, slot):
+	def takes_append(self, entry, group, slot):
 		_, count = entry
-		if self.rules("append-above-length") and slot < self.header.n_slots:
+		if self.rules("append-above-length") and slot < self.slots(group):
 			return False
 		if self.is_own(count):
 			return True
-		return count != 0 and (slot >= self.frozen_slots
+		return count != 0 and (slot >= self.frozen_slots[group]
 			or not self.rules("copy-below-frozen"))
 
-	def replace(self, index, entry, n_filled):
+	def replace(self, name, entry, n_filled):
 		"""A block of the reserve takes the entry's place, with what is filled copied; None:
 		the reserve is empty."""
 		number = self.thread.take(self.seq)
 		if number is None:
 			return None
-		blocks = self.thread.world.blocks
+		blocks = self.world.blocks
 		if entry is not None:
 			for i in range(min(BLOCK_SLOTS, max(0, n_filled))):
 				self.agent.store(blocks[number].slots[i],
 					self.load(blocks[entry[0]].slots[i]))
-			self.leaving.append(entry)
-		self.pending[index] = (number, self.freeze_count)
+			self.leaving[name] = entry
+		self.pending[name] = (number, self.freeze_count)
 		return number
 
-	def write(self, number, slot, token):
-		self.agent.store(self.thread.world.blocks[number].slots[slot % BLOCK_SLOTS], token)
+	def block_to_append(self, group, slot, update):
+		name = (group, slot // BLOCK_SLOTS)
+		if name in self.pending:
+			return self.pending[name][0]
+		entry = self.entry(name, update)
+		if entry is not None and self.takes_append(entry, group, slot):
+			return entry[0]
+		return self.replace(name, entry, self.top[group] - name[1] * BLOCK_SLOTS)
+
+	def append(self, group, slot, value, update):
+		number = self.block_to_append(group, slot, update)
+		if number is None:
+			return False
+		yield
+		self.write(number, slot, value)
+		self.top[group] = max(self.top[group], slot + 1)
+		yield
+		return True
+
+	def write(self, number, slot, value):
+		self.agent.store(self.world.blocks[number].slots[slot % BLOCK_SLOTS], value)
+
+	def take_out(self, update, which):
+		"""These entries leave the table with this update."""
+		for name in sorted(which):
+			entry = self.entry(name, update)
+			if entry is not None:
+				self.leaving[name] = entry
 
 	def begin(self, update):
 		return self.read(update)
+
+	def is_ready(self):
+		return True
+
+	def again(self, update):
+		return True
+		yield
 
 	def opened(self, update):
 		return
@@ -96,10 +151,14 @@ class Part:
 		return self.header
 
 	def fill(self, update):
-		for index, entry in self.pending.items():
-			fill(self.agent, self.place.table[index], update, entry, self.rules)
+		for name, entry in self.pending.items():
+			fill(self.agent, self.place.entry(name), update, entry, self.rules)
 			yield
 		fill(self.agent, self.place.header, update, self.new_header(), self.rules)
+		yield
+
+	def finish(self, update):
+		return
 		yield
 
 	def undo(self, update):
@@ -111,188 +170,110 @@ class Part:
 			self.thread.give_back(self.seq, number)
 
 	def committed(self, update):
-		if self.pending:
-			self.seq.n_entries = max(self.seq.n_entries, max(self.pending) + 1)
-		for entry in self.leaving:
+		self.seq.entries.difference_update(self.leaving)
+		self.seq.entries.update(self.pending)
+		for entry in self.leaving.values():
 			self.thread.leave(self.seq, entry)
 			yield
 
 	def states(self):
 		return {self.place.index: self.state}
 
+	def n_marks(self):
+		return len(self.state.marks) if self.rules("marks-dropped") else self.header.n_marks
+
 
 class Append(Part):
 	"""Says less (`keep`), more, or both. Below the committed length only copies are written."""
+	mode = NONE
+
 	def begin(self, update):
 		ok = yield from self.read(update)
 		if not ok:
 			return False
-		length = self.header.n_slots
+		length = self.header.n_tokens
 		keep = length
-		if self.rnd.random() < 0.15 and length:
+		if self.rnd.random() < 0.15 and length and can_cut(self.header):
 			keep -= self.rnd.randint(1, min(length, 5))
 			self.bumps = True
-		tokens = [self.thread.world.token() for _ in range(self.rnd.randint(1, 3))]
-		if keep + len(tokens) > MAX_SLOTS:
+		self.top = [n_slots(group, keep) for group in self.header.layers]
+		count = self.rnd.randint(1, 3)
+		if keep + count > (RING_SLOTS if RING in self.header.layers else MAX_TOKENS):
 			return False
-		for slot, token in enumerate(tokens, keep):
-			number = self.block_for(slot, keep, update)
-			if number is None:
-				return False
-			yield
-			self.write(number, slot, token)
-			yield
-		kept = self.thread.world.rolled_back(self.base, keep)
-		self.state = State(self.seq.key, kept.tokens + tuple(tokens), kept.marks)
-		self.n_marks = self.thread.n_marks_up_to(self.place, self.header, keep)
+		state = cut(self.base, keep)
+		slots = [list(slots) for slots in state.image.base]
+		for slot in range(keep, keep + count):
+			for group in self.header.layers:
+				slots[group].append(self.world.token())
+				ok = yield from self.append(group, slot, slots[group][-1], update)
+				if not ok:
+					return False
+		slots = tuple(tuple(group) for group in slots)
+		self.state = state._replace(
+			image=state.image._replace(n_tokens=keep + count, base=slots, seen=slots))
 		return True
 
-	def block_for(self, slot, keep, update):
-		index = slot // BLOCK_SLOTS
-		if index in self.pending:
-			return self.pending[index][0]
-		entry = None
-		if index < self.seq.n_entries:
-			entry = current(self.agent, self.place.table[index], update)
-		if entry is not None and self.takes_append(entry, slot):
-			return entry[0]
-		return self.replace(index, entry, keep - index * BLOCK_SLOTS)
-
 	def new_header(self):
-		return self.header.but(n_slots=len(self.state.tokens), n_marks=self.n_marks)
+		n_tokens = self.state.image.n_tokens
+		return self.header._replace(n_tokens=n_tokens, n_base=n_tokens,
+			n_marks=self.n_marks())
+
+
+def can_cut(header):
+	"""Does a length say what the sequence was? Not once a ring is full or a version counts."""
+	return not header.now and (RING not in header.layers or header.n_tokens <= RING_SLOTS)
 
 
 class Rollback(Part):
 	"""Says less. The blocks above stay in the table as a reserve, or leave it."""
+	mode = NONE
 	bumps = True
 
 	def begin(self, update):
 		ok = yield from self.read(update)
-		if not ok:
+		if not ok or not can_cut(self.header):
 			return False
-		keep = self.header.n_slots - self.rnd.randint(0, min(self.header.n_slots, 9))
+		n_tokens = self.header.n_tokens
 		self.pops = self.rnd.random() < 0.5
-		self.state = self.thread.world.rolled_back(self.base, keep)
-		self.n_marks = self.thread.n_marks_up_to(self.place, self.header, keep)
+		self.state = cut(self.base, n_tokens - self.rnd.randint(0, min(n_tokens, 9)))
 		return True
 
 	def new_header(self):
-		return self.header.but(n_slots=len(self.state.tokens), n_marks=self.n_marks)
+		n_tokens = self.state.image.n_tokens
+		return self.header._replace(n_tokens=n_tokens, n_base=n_tokens,
+			n_marks=self.n_marks())
 
 	def committed(self, update):
 		if not self.pops:
 			return
-		keep = n_blocks(len(self.state.tokens))
-		old = [
-			current(self.agent, self.place.table[i], update)
-			for i in range(keep, self.seq.n_entries)
-		]
-		self.seq.n_entries = min(self.seq.n_entries, keep)
+		self.take_out(update, self.seq.entries.difference(names(self.new_header())))
 		early = None if self.rules("reuse-after-swap") else self.freeze_count
-		for entry in old:
+		self.seq.entries.difference_update(self.leaving)
+		for entry in self.leaving.values():
 			self.thread.leave(self.seq, entry, early)
 			yield
 
 
-class InPlace(Part):
-	"""Overwrites slots below the length: the old bytes go to rows first, and the word is open
-	all the while."""
-	bumps = False
-
+class SetMode(Part):
+	"""Begins or ends a journal that is empty. Blocks of the old one are not continued."""
 	def begin(self, update):
 		ok = yield from self.read(update)
-		if not ok or not self.header.n_slots:
+		if not ok or self.base.points or self.base.marks:
 			return False
-		n_slots = self.rnd.randint(1, 3)
-		if self.header.n_rows + n_slots > MAX_ROWS:
+		modes = [m for m in self.world.scenario.modes if m != self.header.mode]
+		if not modes:
 			return False
-		self.slots = [self.rnd.randrange(self.header.n_slots) for _ in range(n_slots)]
-		self.n_rows = self.header.n_rows
-		self.written = []
-		return True
-
-	def opened(self, update):
-		if self.rules("marks-read-again"):
-			self.read_marks()
-		tokens = list(self.base.tokens)
-		row_by_row = self.rnd.random() < 0.5
-		todo = []
-		for slot in self.slots:
-			number = self.block_for(slot, update)
-			yield
-			if number is None:
-				continue
-			todo.append((number, slot, self.thread.world.token()))
-			if row_by_row:
-				yield from self.rows(todo)
-				yield from self.overwrite(todo, tokens)
-				todo = []
-		yield from self.rows(todo)
-		yield from self.overwrite(todo, tokens)
-		self.state = State(self.seq.key, tuple(tokens), self.base.marks)
-
-	def block_for(self, slot, update):
-		index = slot // BLOCK_SLOTS
-		if index in self.pending:
-			return self.pending[index][0]
-		entry = current(self.agent, self.place.table[index], update)
-		if self.is_own(entry[1]):
-			return entry[0]
-		if not self.rules(
-			"in-place-needs-count") and entry[1] and slot >= self.frozen_slots:
-			return entry[0]
-		return self.replace(index, entry, self.header.n_slots - index * BLOCK_SLOTS)
-
-	def rows(self, todo):
-		"""A row is whole, then counted, then its slot may be overwritten."""
-		before = self.n_rows
-		for number, slot, _ in todo:
-			old = self.load(self.thread.world.blocks[number].slots[slot % BLOCK_SLOTS])
-			self.agent.store(self.place.rows[self.n_rows], (slot, old))
-			self.written.append((number, slot, old))
-			self.n_rows += 1
-			yield
-		if self.n_rows > before:
-			self.agent.store(self.place.rows_end, self.n_rows,
-				release=self.rules("row-release"))
-			if self.rules("row-fence"):
-				self.agent.fence_release()
-			yield
-
-	def overwrite(self, todo, tokens):
-		for number, slot, token in todo:
-			self.write(number, slot, token)
-			tokens[slot] = token
-			yield
-
-	def new_header(self):
-		return self.header.but(n_rows=self.n_rows)
-
-	def undo(self, update):
-		"""Abandoned: the writer puts its own rows back before it lets the word go."""
-		for number, slot, old in reversed(self.written):
-			self.write(number, slot, old)
-			yield
-		if self.rules("rows-end-with-bound"):
-			self.agent.store(self.place.rows_end, self.header.n_rows)
-			yield
-
-
-class DropRows(Part):
-	"""The journal is cut: its bound in the header first, the end of its rows after the swap."""
-	def begin(self, update):
-		ok = yield from self.read(update)
-		if not ok:
-			return False
-		self.state = self.base
+		self.state = self.base._replace(mode=self.rnd.choice(modes))
+		if self.rules("mode-starts-fresh"):
+			self.take_out(update, [n for n in self.seq.entries if n[0] == JOURNAL])
 		return True
 
 	def new_header(self):
-		return self.header.but(n_rows=0)
+		return self.header._replace(mode=self.state.mode)
 
 	def committed(self, update):
-		self.agent.store(self.place.rows_end, 0)
-		yield
+		self.seq.mode, self.seq.future = self.state.mode, None
+		yield from super().committed(update)
 
 
 class Mark(Part):
@@ -302,21 +283,32 @@ class Mark(Part):
 		ok = yield from self.read(update)
 		if not ok:
 			return False
-		n_marks, mark = self.header.n_marks, (update, self.header.n_slots)
+		n_marks = self.header.n_marks
+		mark = (update, self.header.n_tokens, self.header.end)
 		if n_marks and (n_marks == MAX_MARKS or self.rnd.random() < 0.4):
-			self.n_marks = n_marks - 1
 			self.state = self.base._replace(marks=self.base.marks[:-1])
 			return True
 		if not self.rules("marks-above-count") and n_marks:
 			n_marks -= 1
 		self.agent.store(self.place.marks[n_marks], mark)
 		yield
-		self.n_marks = n_marks + 1
 		self.state = self.base._replace(marks=self.base.marks[:n_marks] + (mark, ))
 		return True
 
 	def new_header(self):
-		return self.header.but(n_marks=self.n_marks)
+		return self.header._replace(n_marks=len(self.state.marks))
+
+
+def freezing(place, header, frozen_slots, frozen_rows, rules):
+	"""The stores that raise a sequence's marks, but for the count."""
+	stores = []
+	for group in header.layers:
+		if group == 0 or rules("frozen-each-group"):
+			stores.append((place.frozen_slots[group], max(frozen_slots[group],
+				n_slots(group, header.n_base))))
+	if header.mode == REPLAY and rules("frozen-rows"):
+		stores.append((place.frozen_rows, max(frozen_rows, header.end)))
+	return stores
 
 
 class Fork(Part):
@@ -331,7 +323,7 @@ class Fork(Part):
 	def __init__(self, thread, seq, target, other=None):
 		super().__init__(thread, seq)
 		self.target, self.other = target, other
-		self.shared = []
+		self.shared = {}
 		self.key = thread.world.key()
 
 	def opened(self, update):
@@ -340,38 +332,34 @@ class Fork(Part):
 		self.read_marks()
 		yield
 		if self.rules("fork-raises-marks"):
-			self.agent.store(self.place.frozen_slots,
-				max(self.frozen_slots, self.header.n_slots))
+			for cell, value in freezing(self.place, self.header, self.frozen_slots,
+				self.frozen_rows, self.rules):
+				self.agent.store(cell, value)
 			self.agent.store(self.place.freeze_count, self.freeze_count + 1)
-		table = [
-			current(self.agent, self.place.table[i], update)
-			for i in range(n_blocks(self.header.n_slots))
-		]
-		for entry in table:
-			self.thread.refer(entry[0])
-			self.shared.append(entry)
+		self.child = share(self.header)._replace(key=self.key)
+		for name in names(self.child):
+			number, count = current(self.agent, self.place.entry(name), update)
+			self.thread.refer(number)
+			self.shared[name] = (number,
+				0 if self.rules("fork-entries-zero") else count + 1)
 			yield
-		self.child = [(b, 0 if self.rules("fork-entries-zero") else c + 1)
-			for b, c in table]
 
 	def fill(self, update):
-		target = self.target
-		for cell, value in ((target.frozen_slots, 0), (target.freeze_count, 1),
-			(target.rows_end, 0)):
+		for cell, value in self.target.fresh(self.child, self.rules):
 			self.agent.store(cell, value)
-		for i, entry in enumerate(self.child):
+		for name, entry in self.shared.items():
+			pair = self.target.entry(name)
 			if self.other:
-				fill_outside(self.agent, target.table[i], entry, self.rules)
+				fill_outside(self.agent, pair, entry, self.rules)
 			else:
-				fill(self.agent, target.table[i], update, entry, self.rules)
+				fill(self.agent, pair, update, entry, self.rules)
 			yield
 		if not self.other:
-			fill(self.agent, target.header, update,
-				Header(self.key, self.header.n_slots), self.rules)
+			fill(self.agent, self.target.header, update, self.child, self.rules)
 			yield
 
 	def cancelled(self):
-		for entry in self.shared:
+		for entry in self.shared.values():
 			self.thread.unrefer(entry[0])
 		self.thread.return_place(self.target, self.other)
 
@@ -380,7 +368,7 @@ class Fork(Part):
 		yield
 
 	def states(self):
-		self.state = State(self.key, self.base.tokens, ())
+		self.state = shared(self.base)._replace(key=self.key)
 		return {} if self.other else {self.target.index: self.state}
 
 
@@ -395,7 +383,7 @@ class Adopt(Part):
 		yield
 
 	def new_header(self):
-		return Header(self.seq.key, len(self.state.tokens))
+		return self.seq.gift
 
 	def cancelled(self):
 		self.thread.gifts.append(self.seq)
@@ -420,12 +408,9 @@ class Drop(Part):
 		return None
 
 	def committed(self, update):
-		old = [
-			current(self.agent, self.place.table[i], update)
-			for i in range(self.seq.n_entries)
-		]
+		self.take_out(update, self.seq.entries)
 		self.thread.sequences.remove(self.seq)
-		for entry in old:
+		for entry in self.leaving.values():
 			self.thread.leave(self.seq, entry)
 			yield
 		self.thread.dropped(self.seq)

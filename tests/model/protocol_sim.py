@@ -6,26 +6,31 @@ scenario, a line a rule.
 	protocol_sim.py [--runs N] [--steps N] [--seed S]
 		[--rules-only | --scenarios-only] [NAME...]
 
-The suite runs it with its defaults: fixed seeds, some ten seconds of one processor. By hand, after
-a change of the protocol: `tests/model/protocol_sim.py --scenarios-only --runs 2000 --seed 1000`. A
-failure prints scenario, seed and step; `--seed S --runs 1 NAME` repeats it.
+The suite runs it with its defaults: fixed seeds, some twenty seconds of one processor. By hand,
+after a change of the protocol: `tests/model/protocol_sim.py --scenarios-only --runs 2000 --seed
+1000`. A failure prints scenario, seed and step; `--seed S --runs 1 NAME` repeats it.
 
 What it is. Sessions of several threads, each the writer of several sequences, and the core are
 generators; each yield is a point at which the others run or anyone dies. They follow the rules of
-the commit protocol and share memory that is as weak as C11 allows (memory.py). shared.py: the words
-in shared memory and the rules. client.py, parts.py: what libkvcache does. core.py: what the core
-does. reader.py: a process that looks on. world.py: the truth, the core's log, and what must hold at
-all times: a writer's committed state is what its updates made it, a snapshot never changes, every
-block is free, granted or pinned, and a granted one is in one list or in as many tables as are
-counted. A freed block is overwritten at once. Then each rule is broken in turn, and the run must
-find a violation: so it is known to be able to.
+the commit protocol (rules.py) and share memory that is as weak as C11 allows (memory.py).
+shared.py: the words in shared memory. client.py: what libkvcache does; parts.py, steps.py, undo.py,
+replay.py: what its updates are made of. core.py, serve.py: what the core does. reader.py: a process
+that looks on. truth.py: what a sequence is, and whether memory says so. world.py: what was
+committed, the core's log, and what must hold at all times: a writer's committed state is what its
+updates made it, slots, rows laid over them, planes, and every step that the journal can go back to;
+a snapshot never changes; every block is free, granted or pinned, and a granted one is in one list
+or in as many tables as are counted. A freed block is overwritten at once. Then each rule is broken
+in turn, and the run must find a violation: so it is known to be able to.
 
-Modelled: append, rollback, both in one update, in-place writes with undo rows (for a crash), marks,
-reserve and release of blocks, local forks and snapshots, forks from thread to thread, forks and
-takeover through the core, snapshots and operators' rollbacks over several writers, sessions and
-core killed, lost answers, readers. One layer group of blocks of four slots. Not modelled: fold,
-replay rows, rollback through undo rows, sequence planes, more than one layer group (frozen_slots of
-each is its own), a client that lies.
+Modelled: append, rollback, both in one update, marks, reserve and release of blocks, local forks
+and snapshots, forks from thread to thread, forks and takeover through the core, snapshots and
+operators' rollbacks over several writers, sessions and core killed, lost answers, readers; journals
+in tables whose entries wrap: in-place updates of several sequences with undo rows, that meet a
+freeze, die, are abandoned; rollback through rows, decided and finished by whoever comes next; steps
+applied again; the oldest forgotten; replay rows, cut, applied again, folded in part or whole;
+versions of the sequence planes; a ring beside global layers; journals that change their mode.
+Blocks of four slots, rows, or parts of a version. Not modelled: layers and heads inside a block, a
+row in more than one piece, conversion, a client that lies.
 
 What the C code needs of memory order ("swap": compare-and-swap of the commit word):
 
@@ -43,7 +48,11 @@ What the C code needs of memory order ("swap": compare-and-swap of the commit wo
     what it read: two rollbacks by operators may have rewritten the copy in between. For the writer
     only the update number must be equal. A writer that keeps its header in private memory needs
     this only when it reads it anew.
- 8. undo row: the row, then its count (release), then a release fence, then its slot is overwritten.
+ 8. undo rows: entries of new journal blocks, then the end of the rows (release), then a release
+    fence, then the first slot is overwritten. The rows themselves come before the opening swap.
+    A rollback through rows: entries and headers, then `decided` (release), then a release fence,
+    then the first slot that is put back. The end of the rows is lowered before the next opening
+    swap (release).
  9. reader: load of the word (acquire), copies, acquire fence, load of the word: equal and idle, or
     it moved.
 10. freeze count for the reuse of a block: loaded after the committing swap (acquire there).
@@ -63,11 +72,13 @@ from client import Session, Thread  # noqa: E402
 from core import Core  # noqa: E402
 from memory import Agent  # noqa: E402
 from reader import Reader  # noqa: E402
+from rules import RULES, Rules  # noqa: E402
 from scenarios import HUNTS, SCENARIOS  # noqa: E402
-from shared import HELD, OPEN, RULES, WANTED, Rules  # noqa: E402
-from world import Violation, World  # noqa: E402
+from shared import HELD, OPEN, WANTED  # noqa: E402
+from truth import Violation  # noqa: E402
+from world import World  # noqa: E402
 
-RUNS, STEPS = 6, 4000
+RUNS, STEPS = 4, 4000
 HUNT_RUNS, HUNT_STEPS = 120, 3000
 
 
@@ -121,7 +132,8 @@ class Run:
 				who = self.choose()
 			next(who.steps)
 			luck = self.rnd.random()
-			if luck < self.scenario.session_dies * (8 if self.is_open(who) else 1):
+			if luck < self.scenario.session_dies * (
+				self.scenario.open_dies if self.is_open(who) else 1):
 				self.kill_session(who)
 				who = None
 			elif self.core.is_acting and luck > 1 - self.core_dies(luck):
@@ -137,7 +149,6 @@ class Run:
 
 	@staticmethod
 	def is_open(who):
-		"""Death there is what the protocol is about: it comes more often."""
 		return isinstance(who, Thread) and who.writer.word.newest[0] in (OPEN, WANTED)
 
 	def core_dies(self, luck):

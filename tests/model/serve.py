@@ -6,7 +6,8 @@ snapshots. Record and answer are one record, so a request that comes again is an
 from collections import namedtuple
 
 from shared import Header, fill
-from world import Saved, State, must
+from truth import created, must
+from world import Saved
 
 ZERO = 0
 
@@ -87,15 +88,15 @@ class Requests:
 		yield
 
 	def serve_create(self, request, place, is_named):
-		yield from self.install(request, place,
-			Saved([], Header(None, 0), State(None, (), ())), self.world.key(), is_named)
+		layers, mode = self.world.scenario.layers, self.world.scenario.born
+		base = Saved({}, Header(None, layers, mode=mode), created(layers, mode))
+		yield from self.install(request, place, base, self.world.key(), is_named)
 
 	def serve_fork(self, request, place, is_named):
 		if not self.catalogue.snapshots:
 			return self.answer(request, None)
 		number = self.rnd.choice(sorted(self.catalogue.snapshots))
 		base = self.catalogue.snapshots[number]
-		base = base._replace(state=base.state._replace(marks=()))
 		yield from self.install(request, place, base, self.world.key(), is_named)
 		self.world.count("core forks")
 
@@ -114,26 +115,26 @@ class Requests:
 		if not ok:
 			return
 		update = agent.load(writer.word)[2]
-		for cell, value in ((place.frozen_slots, 0), (place.freeze_count, 1),
-			(place.rows_end, 0)):
+		header = base.header._replace(key=key)
+		for cell, value in place.fresh(header, self.rules):
 			agent.store(cell, value)
-		for i, number in enumerate(base.blocks):
+		for name, number in base.blocks.items():
 			entry = (number, 0 if self.rules("fork-entries-zero") else 1)
-			fill(agent, place.table[i], update, entry, self.rules)
+			fill(agent, place.entry(name), update, entry, self.rules)
 			yield
 		for cell, mark in zip(place.marks, base.state.marks):
 			agent.store(cell, mark)
 		yield
-		pin = catalogue.new_id() if base.blocks else None
+		blocks = list(base.blocks.values())
+		pin = catalogue.new_id() if blocks else None
 
 		def change():
 			if pin is not None:
-				catalogue.pins[pin] = (request.session.number, base.blocks)
+				catalogue.pins[pin] = (request.session.number, blocks)
 			catalogue.parked.pop(key, None)
 			catalogue.sequences[key] = (request.session.number, place, is_named)
-			self.note_answer(request, (key, base.blocks, pin))
+			self.note_answer(request, (key, header, blocks, pin))
 
-		header = Header(key, len(base.state.tokens), len(base.state.marks))
 		self.decide([Step(place, update, header, base.state._replace(key=key))], change)
 		yield
 		yield from self.carry_out()

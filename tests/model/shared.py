@@ -5,91 +5,29 @@ stamped copies.
 Promise: the only functions that touch headers and table entries. Stamp 0 means "no copy", so zeroed
 memory is empty; updates count from 1. A copy is a stamp and a body, stored in any order: a copy is
 believed only under a commit word whose update covers its stamp, and then both have landed.
+
+Blocks have names: (group, number). A group is a table of a place; number n is entry n % its size.
 """
+
+from collections import namedtuple
 
 from memory import Cell
 
 IDLE, OPEN, WANTED, HELD = "idle", "open", "wanted", "held"
 GENERATIONS = 4  # few, so that wrapping is tried
-BLOCK_SLOTS = 4
-MAX_BLOCKS = 8  # a table's size
-MAX_SLOTS = BLOCK_SLOTS * MAX_BLOCKS
-MAX_MARKS = 3
-MAX_ROWS = 12
-N_PLACES = 4
+BLOCK_SLOTS = 4  # slots, rows, or parts of a version of the sequence planes
 POISON = "poison"
+MAX_MARKS = 3
+N_PLACES = 4
 
-# Each rule can be broken by name (`Rules`): the simulation must then find an error, or the rule is
-# not tested.
-RULES = {
-	"marks-raised": "a freeze raises frozen_slots and the freeze count",
-	"count-raised": "a freeze raises the freeze count, not frozen_slots alone",
-	"copy-below-frozen": "an entry with an older count takes no write below frozen_slots",
-	"in-place-needs-count":
-	"an in-place write copies a block with an older count, above frozen_slots too",
-	"marks-read-again": "in-place writes read the freeze marks again once the word is open",
-	"append-above-length":
-	"what is written with the word idle lies at or above the committed length",
-	"foreign-untouched": "a block with freeze count 0 is never written",
-	"fork-entries-zero": "a fork's entries carry freeze count 0",
-	"fork-raises-marks": "a local fork raises its parent's marks as a freeze does",
-	"references-counted": "a block shared by local forks leaves with its last reference",
-	"own-blocks-counted":
-	"a fork through the core counts the blocks in it that are granted to its session",
-	"reuse-checked": "a block that left a table is reused only if no freeze has covered it",
-	"reuse-after-swap": "the freeze count for that check is read after the committing swap",
-	"leaves-after-swap": "a block goes back to the core only after the swap that took it out",
-	"released-once":
-	"a block that waits for its way back to the core is not put on the list again",
-	"stamps-cleared": "stamps of an abandoned update are cleared before the next",
-	"older-copy-filled": "an update fills the copy that does not count",
-	"update-goes-up": "a rollback is an update of its own; the number never goes down",
-	"begin-checked":
-	"a writer looks at the word again between reading its header and writing by it",
-	"moved-refused": "an update that began at another number than the word's is refused",
-	"acts-under-hold": "the core acts only under a hold",
-	"all-held-at-once": "a command over several writers holds all before it acts",
-	"decided-completed": "a restarted core completes what its log says was decided",
-	"decided-once":
-	"a restarted core redoes a decided command only where the word is still held",
-	"held-let-go": "a restarted core lets go of what was held",
-	"answers-kept": "a command sent again is answered from the log",
-	"rows-put-back": "the core puts a dead writer's rows back",
-	"rows-newest-first": "rows are put back newest first",
-	"rows-only-own": "rows are put back only into blocks that were written in place",
-	"rows-end-with-bound": "the end of the rows is the header's bound before the word opens",
-	"parked-pinned": "a parked sequence pins its blocks",
-	"pin-outlives-parent": "a pin lasts until the last local fork of its sequence is gone",
-	"header-names-sequence":
-	"a header names its sequence: its place may be used again before the core knows",
-	"place-cleared": "a place filled from outside its writer's word has no other stamps",
-	"marks-above-count": "a mark is written above the committed number of marks",
-	"marks-dropped": "a rollback drops the marks it passes",
-	"commit-releases": "order: the committing swap is a release",
-	"open-acquires": "order: the opening swap is an acquire",
-	"hold-acquires": "order: the swap or load that finds the hold is an acquire",
-	"letting-go-releases": "order: the swap that lets go is a release",
-	"begin-acquires": "order: the load of the word that begins an update is an acquire",
-	"open-fence": "order: release fence between the opening swap and what is written under it",
-	"reader-acquires": "order: a reader's first load of the word is an acquire",
-	"reader-fence": "order: acquire fence before a reader's second load of the word",
-	"row-release": "order: a row is complete before it is counted",
-	"row-fence": "order: a row is counted before its slot is overwritten",
-	"log-releases": "order: a log record comes after all that it tells of",
-}
+# Groups: two kinds of layers, the journal, the versions of the sequence planes.
+GLOBAL, RING, JOURNAL, STATES = range(4)
+LAYERS = (GLOBAL, RING)
+N_ENTRIES = (8, 2, 4, 3)  # small windows, so that they wrap
+MAX_TOKENS = BLOCK_SLOTS * N_ENTRIES[GLOBAL]
+RING_SLOTS = 6
 
-
-class Rules:
-	"""All rules, less those broken on purpose."""
-	def __init__(self, broken=()):
-		unknown = set(broken) - set(RULES)
-		if unknown:
-			raise ValueError("no such rule: %s" % ", ".join(sorted(unknown)))
-		self.broken = frozenset(broken)
-
-	def __call__(self, name):
-		assert name in RULES, name
-		return name not in self.broken
+NONE, UNDO, REPLAY = "none", "undo", "replay"  # journal modes
 
 
 class Block:
@@ -111,22 +49,14 @@ def pair():
 	return (Copy(), Copy())
 
 
-class Header(tuple):
-	"""Body of a header copy: which sequence, how long, how many marks, journal bound. None: the
-	place is free."""
-	__slots__ = ()
+Header = namedtuple("Header", "key layers n_tokens n_base n_marks mode first end kept now",
+	defaults=((GLOBAL, ), 0, 0, 0, NONE, 0, 0, 0, 0))
+"""Body of a header copy (None: the place is free). Which sequence, its layer groups, tokens, those
+of them that are in blocks, marks, journal rows [first, end), versions of the planes [kept, now]."""
 
-	def __new__(cls, key, n_slots, n_marks=0, n_rows=0):
-		return super().__new__(cls, (key, n_slots, n_marks, n_rows))
-
-	key = property(lambda self: self[0])
-	n_slots = property(lambda self: self[1])
-	n_marks = property(lambda self: self[2])
-	n_rows = property(lambda self: self[3])
-
-	def but(self, **changes):
-		return Header(*(changes.get(name, value)
-			for name, value in zip(("key", "n_slots", "n_marks", "n_rows"), self)))
+# What a cell of a journal block holds.
+Vector = namedtuple("Vector", "group slot old new")
+Record = namedtuple("Record", "n_tokens version n_rows")
 
 
 class Place:
@@ -135,21 +65,37 @@ class Place:
 	def __init__(self, writer, index):
 		self.writer, self.index = writer, index
 		self.header = pair()
-		self.table = [pair() for _ in range(MAX_BLOCKS)]
-		self.frozen_slots, self.freeze_count = Cell(0), Cell(1)
+		self.tables = {}  # made as needed: (group, index) -> pair
+		self.frozen_slots, self.frozen_rows = [Cell(0) for _ in LAYERS], Cell(0)
+		self.freeze_count = Cell(1)
 		self.marks = [Cell(None) for _ in range(MAX_MARKS)]
-		self.rows = [Cell(None) for _ in range(MAX_ROWS)]
 		self.rows_end = Cell(0)
 
+	def entry(self, name):
+		group, number = name
+		index = (group, number % N_ENTRIES[group])
+		if index not in self.tables:
+			self.tables[index] = pair()
+		return self.tables[index]
+
 	def pairs(self):
-		return [self.header] + self.table
+		return [self.header] + list(self.tables.values())
+
+	def fresh(self, header, rules):
+		"""Cells that lie outside the two copies, and what they are for a new tenant."""
+		cells = [(cell, 0) for cell in self.frozen_slots]
+		cells += [(self.frozen_rows, 0), (self.freeze_count, 1)]
+		if rules("rows-end-installed"):
+			cells.append((self.rows_end, header.end))
+		return cells
 
 
 class Writer:
-	"""A commit word and its places."""
+	"""A commit word and its places. `decided`: the update that is to be finished if the writer
+	dies in it."""
 	def __init__(self, session, index):
 		self.session, self.index = session, index
-		self.word = Cell((IDLE, 0, 1))
+		self.word, self.decided = Cell((IDLE, 0, 1)), Cell(0)
 		self.places = [Place(self, i) for i in range(N_PLACES)]
 
 	def __repr__(self):
@@ -158,6 +104,37 @@ class Writer:
 
 def n_blocks(n_slots):
 	return -(-n_slots // BLOCK_SLOTS)
+
+
+def n_slots(group, n_tokens):
+	"""How many slots of a layer group hold something once so many tokens are in it."""
+	return min(n_tokens, RING_SLOTS) if group == RING else n_tokens
+
+
+def window(header, group):
+	"""Which block numbers of a group a header names."""
+	if group == JOURNAL:
+		if header.first >= header.end:
+			return range(0)
+		return range(header.first // BLOCK_SLOTS, n_blocks(header.end))
+	if group == STATES:
+		return range(header.kept - 1, header.now) if header.now else range(0)
+	if group not in header.layers:
+		return range(0)
+	return range(n_blocks(n_slots(group, header.n_base)))
+
+
+def names(header):
+	return [(group, number) for group in range(len(N_ENTRIES))
+		for number in window(header, group)]
+
+
+def share(header):
+	"""What a snapshot or a fork keeps of a header."""
+	header = header._replace(n_marks=0)
+	if header.mode == REPLAY:
+		return header
+	return header._replace(first=header.end, kept=header.now)
 
 
 def counting(agent, copies, update):

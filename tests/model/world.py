@@ -10,20 +10,12 @@ here is part of the protocol but the catalogue, whose records are atomic and out
 from collections import namedtuple
 
 from memory import N_AGENTS, Agent
-from shared import (BLOCK_SLOTS, HELD, IDLE, POISON, Block, n_blocks, newest_counting)
+from shared import (BLOCK_SLOTS, HELD, IDLE, JOURNAL, POISON, STATES, Block, n_slots, names,
+	newest_counting)
+from truth import Check, must
 
-State = namedtuple("State", "key tokens marks")
 Saved = namedtuple("Saved", "blocks header state")  # a snapshot or a parked sequence
 HISTORY = 8
-
-
-class Violation(Exception):
-	pass
-
-
-def must(condition, sentence, *args):
-	if not condition:
-		raise Violation(sentence % args)
 
 
 class Catalogue:
@@ -48,13 +40,18 @@ class Catalogue:
 	def pinned(self):
 		used = set()
 		for saved in self.snapshots.values():
-			used.update(saved.blocks)
+			used.update(self.held(saved))
 		if self.world.rules("parked-pinned"):
 			for saved in self.parked.values():
-				used.update(saved.blocks)
+				used.update(self.held(saved))
 		for _, blocks in self.pins.values():
 			used.update(blocks)
 		return used
+
+	def held(self, saved):
+		if self.world.rules("snapshot-holds-rows"):
+			return saved.blocks.values()
+		return [b for (group, _), b in saved.blocks.items() if group != JOURNAL]
 
 	def record(self, agent, change):
 		"""True once written: all that came before has landed, nothing that comes after
@@ -83,7 +80,8 @@ class World:
 		self.sessions = []
 		self.requests = []
 		self.truth, self.history, self.since = {}, {}, {}
-		self.decided = {}
+		self.decided = {}  # writer -> (update, states): a command that the log has
+		self.finishing = {}  # writer -> (update, bases, states): `decided` in its segment
 		self.n_steps = self.n_tokens = self.n_keys = 0
 		self.counts = {}
 		self.free_numbers = list(range(1, N_AGENTS))
@@ -132,6 +130,13 @@ class World:
 			"%r: a command was carried out again at %d", writer, update)
 		self.settle(writer, update, expected[1])
 
+	def commit_finished(self, writer, update):
+		"""The core has finished what a dead writer had decided."""
+		expected, bases, states = self.finishing.get(writer, (None, None, None))
+		must(expected == update, "%r: update %d was finished, decided was %s", writer,
+			update, expected)
+		self.commit(writer, update, bases, states)
+
 	def settle(self, writer, update, states):
 		now = dict(self.truth[writer])
 		for index, state in states.items():
@@ -149,12 +154,9 @@ class World:
 		for thread in session.threads:
 			self.retire(thread.agent)
 		for writer in session.writers:
-			for table in (self.truth, self.history, self.since, self.decided):
+			for table in (self.truth, self.history, self.since, self.decided,
+				self.finishing):
 				table.pop(writer, None)
-
-	def rolled_back(self, state, keep):
-		return State(state.key, state.tokens[:keep],
-			tuple(m for m in state.marks if m[1] <= keep))
 
 	# ---- checks
 
@@ -165,19 +167,15 @@ class World:
 		end = min(self.since[w].get(u + 1, self.n_steps + 1) for w, u in updates.items())
 		must(begin < end, "one command saw its writers at different times: %s", updates)
 
-	def check_bytes(self, blocks, tokens, what, agent=None):
-		for i, token in enumerate(tokens):
-			cell = self.blocks[blocks[i // BLOCK_SLOTS]].slots[i % BLOCK_SLOTS]
-			must(cell.newest == token, "%s: slot %d is %s, should be %s", what, i,
-				cell.newest, token)
-			must(agent is None or agent.knows(cell.stores[-1]),
-				"%s: slot %d is not ordered before it", what, i)
+	def check(self, blocks, header, state, what, agent=None):
+		Check(self, blocks, header, state, what, agent).run()
 
-	def table(self, place, update, n):
-		entries = [newest_counting(place.table[i], update) for i in range(n)]
-		must(None not in entries, "%r: place %d: table has a hole at update %d",
+	def table(self, place, update, which):
+		"""Name -> block of what the observer finds in a table."""
+		entries = {name: newest_counting(place.entry(name), update) for name in which}
+		must(None not in entries.values(), "%r: place %d: table has a hole at update %d",
 			place.writer, place.index, update)
-		return entries
+		return {name: entry[0] for name, entry in entries.items()}
 
 	def check_writer(self, writer):
 		state, _, update = writer.word.newest
@@ -191,31 +189,31 @@ class World:
 				continue
 			must(header is not None and header.key == expected.key,
 				"%s: header is %s, should be of %s", where, header, expected.key)
-			must(header.n_slots == len(expected.tokens),
-				"%s: has %d slots, should have %d", where, header.n_slots,
-				len(expected.tokens))
 			marks = tuple(cell.newest for cell in place.marks[:header.n_marks])
 			must(marks == expected.marks, "%s: marks are %s, should be %s", where,
 				marks, expected.marks)
-			table = self.table(place, update, n_blocks(header.n_slots))
+			table = self.table(place, update, names(header))
 			if state in (IDLE, HELD):
-				self.check_bytes([b for b, _ in table], expected.tokens, where)
+				self.check(table, header, expected, where)
 
 	def check_saved(self):
 		for kind in ("snapshots", "parked"):
 			for name, saved in getattr(self.catalogue, kind).items():
-				self.check_bytes(saved.blocks, saved.state.tokens,
-					"%s %s" % (kind, name))
+				self.check(*saved, "%s %s" % (kind, name))
 
 	def check_not_seen(self, number, slot):
 		"""What a snapshot shows is not written, not even with the same bytes."""
 		for saved in self.catalogue.snapshots.values():
-			for i, block in enumerate(saved.blocks):
-				must(
-					block != number
-					or i * BLOCK_SLOTS + slot >= len(saved.state.tokens),
+			for name, block in saved.blocks.items():
+				must(block != number or not self.is_seen(saved.header, name, slot),
 					"slot %d of block %d belongs to a snapshot and was written",
 					slot, number)
+
+	def is_seen(self, header, name, slot):
+		group, i = name[0], name[1] * BLOCK_SLOTS + slot
+		if group == JOURNAL:
+			return header.first <= i < header.end
+		return group == STATES or i < n_slots(group, header.n_base)
 
 	def check_unused(self, number):
 		"""No committed table of a session that is not yet buried names a block that was
@@ -225,10 +223,11 @@ class World:
 				continue
 			for writer in session.writers:
 				update = writer.word.newest[2]
-				for index, state in self.truth[writer].items():
-					table = self.table(writer.places[index], update,
-						n_blocks(len(state.tokens)))
-					must(number not in [b for b, _ in table],
+				for index in self.truth[writer]:
+					place = writer.places[index]
+					header = newest_counting(place.header, update)
+					table = header and self.table(place, update, names(header))
+					must(not table or number not in table.values(),
 						"%r: block %d was freed under place %d", writer,
 						number, index)
 
@@ -239,11 +238,11 @@ class World:
 		for thread in session.threads:
 			update = thread.writer.word.newest[2]
 			for seq in thread.sequences:
-				for entry in self.table(seq.place, update, seq.n_entries):
-					uses[entry[0]] = uses.get(entry[0], 0) + 1
+				for block in self.table(seq.place, update, seq.entries).values():
+					uses[block] = uses.get(block, 0) + 1
 			for gift in thread.gifts:
-				for entry in self.table(gift.place, 1, gift.n_entries):
-					uses[entry[0]] = uses.get(entry[0], 0) + 1
+				for block in self.table(gift.place, 1, gift.entries).values():
+					uses[block] = uses.get(block, 0) + 1
 		lists = list(session.pool) + list(session.release)
 		for thread in session.threads:
 			for seq in thread.sequences:
