@@ -21,6 +21,16 @@ tests_integration_test_generate_shared_SOURCES = tests/integration/test-generate
 tests_integration_test_generate_shared_LDADD = libkvtest.la
 EXTRA_tests_integration_test_generate_shared_DEPENDENCIES = kvc-generate$(EXEEXT) kvcached$(EXEEXT)
 
+# the example model on quantised caches, and what is stored of vectors
+integration_tests += tests/integration/test-model-formats
+tests_integration_test_model_formats_SOURCES = tests/integration/test-model-formats.c
+tests_integration_test_model_formats_LDADD = libkvexample.la libkvtestclient.la
+EXTRA_tests_integration_test_model_formats_DEPENDENCIES = kvcached$(EXEEXT)
+integration_tests += tests/integration/test-stored
+tests_integration_test_stored_SOURCES = tests/integration/test-stored.c
+tests_integration_test_stored_LDADD = libkvtestclient.la
+EXTRA_tests_integration_test_stored_DEPENDENCIES = kvcached$(EXEEXT)
+
 integration_tests += tests/integration/test-end-to-end
 tests_integration_test_end_to_end_SOURCES = \
 	tests/integration/test-end-to-end.c tests/integration/shadow.c tests/integration/shadow.h
