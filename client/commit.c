@@ -74,12 +74,7 @@ static void prepare_replay(struct kvc_seq *seq)
 		header->prev = prev == UINT64_MAX ? 0 : prev + 1;
 	}
 	journal_index_add(seq, seq->open_row, seq->open_extra);
-	for (uint64_t row = seq->open_extra; row < seq->open_rows_end; row++) {
-		if (journal_row(seq, row)->kind != KV_ROW_VECTOR)
-			continue;
-		scatter_complete_replay(seq, row);
-		journal_index_add(seq, row, row + 1);
-	}
+	scatter_complete_replay(seq, seq->open_extra, seq->open_rows_end);
 }
 
 /* The update's rows end where they are no more than set aside. */

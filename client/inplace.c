@@ -48,26 +48,30 @@ static bool counts(const struct kvc_seq *seq, const struct kv_row *row, uint64_t
 	       row->slot < kv_layout_slots(layout, layout->layer_maps[row->layer].group, n_tokens);
 }
 
-int inplace_copy_frozen(struct kvc_seq *seq, uint64_t first, uint64_t end, uint64_t n_tokens)
+static int copy_frozen(struct kvc_seq *seq, const struct kv_row *row)
 {
 	const struct kv_layout *layout = seq->layout->fields;
+	uint32_t group = layout->layer_maps[row->layer].group;
+	uint32_t block = row->slot / layout->block_tokens;
 
+	if (seq_meta_freeze(seq->groups[group].meta[block]) == seq->inplace_freeze)
+		return 0;
+	if (begin_check_spares(seq, group, 1))
+		return -1;
+	begin_copy(seq, group, block, filled(seq, group, block));
+	return 0;
+}
+
+int inplace_copy_frozen(struct kvc_seq *seq, uint64_t first, uint64_t end, uint64_t n_tokens)
+{
 	seq->inplace_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
 	own_open_blocks(seq);
-	for (uint64_t row = first; row < end; row++) {
-		const struct kv_row *header = journal_row(seq, row);
-		uint32_t group;
-		uint64_t block;
-
-		if (!counts(seq, header, n_tokens))
-			continue;
-		group = layout->layer_maps[header->layer].group;
-		block = header->slot / layout->block_tokens;
-		if (seq_meta_freeze(seq->groups[group].meta[block]) == seq->inplace_freeze)
-			continue;
-		if (begin_check_spares(seq, group, 1))
-			return -1;
-		begin_copy(seq, group, block, filled(seq, group, block));
+	for (struct journal_rows rows; first < end; first += rows.n) {
+		rows = journal_rows(seq, first, end);
+		for (uint64_t i = 0; i < rows.n; i++)
+			if (counts(seq, &rows.headers[i], n_tokens) &&
+			    copy_frozen(seq, &rows.headers[i]))
+				return -1;
 	}
 	return 0;
 }
@@ -82,12 +86,18 @@ bool inplace_is_frozen_since(const struct kvc_seq *seq)
 
 void inplace_save_old(struct kvc_seq *seq, uint64_t first, uint64_t end)
 {
-	for (uint64_t row = first; row < end; row++) {
-		const struct kv_row *header = journal_row(seq, row);
+	size_t payload_bytes = journal_shape(seq)->payload_bytes;
 
-		if (header->kind == KV_ROW_VECTOR)
-			journal_save_slot(seq, header->layer, header->head, header->slot,
-					  all_parts(seq, header->layer), journal_payload(seq, row));
+	for (struct journal_rows rows; first < end; first += rows.n) {
+		rows = journal_rows(seq, first, end);
+		for (uint64_t i = 0; i < rows.n; i++) {
+			const struct kv_row *row = &rows.headers[i];
+
+			if (row->kind == KV_ROW_VECTOR)
+				journal_save_slot(seq, row->layer, row->head, row->slot,
+						  all_parts(seq, row->layer),
+						  rows.payloads + i * payload_bytes);
+		}
 	}
 }
 
@@ -111,34 +121,48 @@ static void complete(const struct kvc_seq *seq, struct kv_row *header, char *sto
 	header->prev = 0;
 }
 
+static void apply(const struct kvc_seq *seq, struct kv_row *header, char *stored)
+{
+	if (header->kind != KV_ROW_VECTOR)
+		return;
+	complete(seq, header, stored);
+	KV_FAULT_POINT();
+	journal_restore_slot(seq, header->layer, header->head, header->slot,
+			     all_parts(seq, header->layer), stored);
+}
+
 void inplace_apply(struct kvc_seq *seq, uint64_t first, uint64_t end)
 {
-	uint32_t new_off = journal_shape(seq)->new_off;
+	const struct kv_journal_shape *shape = journal_shape(seq);
 
 	inplace_count_rows(seq, end);
-	for (uint64_t row = first; row < end; row++) {
-		struct kv_row *header = journal_row(seq, row);
-		char *stored = journal_payload(seq, row) + new_off;
-
-		if (header->kind != KV_ROW_VECTOR)
-			continue;
-		complete(seq, header, stored);
-		KV_FAULT_POINT();
-		journal_restore_slot(seq, header->layer, header->head, header->slot,
-				     all_parts(seq, header->layer), stored);
+	for (struct journal_rows rows; first < end; first += rows.n) {
+		rows = journal_rows(seq, first, end);
+		for (uint64_t i = 0; i < rows.n; i++)
+			apply(seq, &rows.headers[i],
+			      rows.payloads + i * shape->payload_bytes + shape->new_off);
 	}
 	KV_FAULT_POINT();
 }
 
 void inplace_put_back(struct kvc_seq *seq, uint64_t first, uint64_t end, uint64_t n_tokens)
 {
-	while (end-- > first) {
-		const struct kv_row *header = journal_row(seq, end);
+	size_t payload_bytes = journal_shape(seq)->payload_bytes;
 
-		if (!counts(seq, header, n_tokens))
-			continue;
-		KV_FAULT_POINT();
-		journal_restore_slot(seq, header->layer, header->head, header->slot,
-				     all_parts(seq, header->layer), journal_payload(seq, end));
+	while (end > first) {
+		uint64_t begin = journal_last_rows(seq, first, end);
+		struct journal_rows rows = journal_rows(seq, begin, end);
+
+		for (uint64_t i = rows.n; i-- > 0;) {
+			const struct kv_row *row = &rows.headers[i];
+
+			if (!counts(seq, row, n_tokens))
+				continue;
+			KV_FAULT_POINT();
+			journal_restore_slot(seq, row->layer, row->head, row->slot,
+					     all_parts(seq, row->layer),
+					     rows.payloads + i * payload_bytes);
+		}
+		end = begin;
 	}
 }

@@ -7,30 +7,6 @@
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-static char *row_block(const struct kvc_seq *seq, uint64_t row)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct seq_group *g = &seq->groups[layout->journal_group];
-
-	return seq_piece(seq, layout->groups[layout->journal_group].first_region,
-			 g->mirror[group_index(g, row >> journal_shape(seq)->rows_log2)]);
-}
-
-struct kv_row *journal_row(const struct kvc_seq *seq, uint64_t row)
-{
-	return (void *)(row_block(seq, row) + kv_row_off(journal_shape(seq), row));
-}
-
-char *journal_payload(const struct kvc_seq *seq, uint64_t row)
-{
-	return row_block(seq, row) + kv_row_payload_off(journal_shape(seq), row);
-}
-
-const struct kv_record *journal_record(const struct kvc_seq *seq, uint64_t row)
-{
-	return (const void *)journal_payload(seq, row);
-}
-
 void journal_put_record(const struct kvc_seq *seq, uint64_t row, const struct kv_record *record,
 			uint16_t flags)
 {
@@ -211,50 +187,80 @@ int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 
 /* ---- index -------------------------------------------------------------------------------- */
 
-uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
-		      uint64_t end)
+/* The row that an entry names, if it is in force below `end`. */
+static uint64_t row_at(const struct kvc_seq *seq, const uint32_t *at, uint64_t end)
 {
-	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[layer];
-	uint64_t first = seq->head.journal_first, row;
+	uint64_t first = seq->head.journal_first;
+	uint64_t row = first + (uint32_t)(*at - (uint32_t)first);
+
+	return row < end ? row : UINT64_MAX;
+}
+
+uint64_t journal_find_at(const struct kvc_seq *seq, const uint32_t *at, const struct kv_row *key,
+			 uint64_t end)
+{
+	uint64_t row = row_at(seq, at, end);
 	const struct kv_row *header;
 
-	if (first == end)
-		return UINT64_MAX;
-	row = *journal_index_at(seq, map->group, map->first_head + head, slot);
-	row = first + (uint32_t)(row - first);
-	if (row >= end)
+	if (row == UINT64_MAX)
 		return UINT64_MAX;
 	header = journal_row(seq, row);
-	if (header->kind != KV_ROW_VECTOR || header->slot != slot || header->layer != layer ||
-	    header->head != head)
+	if (header->kind != KV_ROW_VECTOR || header->slot != key->slot ||
+	    header->layer != key->layer || header->head != key->head)
 		return UINT64_MAX;
 	return row;
 }
 
+void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t end)
+{
+	uint64_t row = row_at(seq, at, end);
+
+	if (row != UINT64_MAX)
+		__builtin_prefetch(journal_row(seq, row));
+}
+
+uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
+		      uint64_t end)
+{
+	struct kv_row key = {
+		.slot = (uint32_t)slot,
+		.layer = (uint16_t)layer,
+		.head = (uint16_t)head,
+	};
+
+	if (seq->head.journal_first == end)
+		return UINT64_MAX;
+	return journal_find_at(seq, journal_index_at(seq, layer, head, slot), &key, end);
+}
+
 static uint32_t *index_of(const struct kvc_seq *seq, const struct kv_row *header)
 {
-	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[header->layer];
-
-	return journal_index_at(seq, map->group, map->first_head + header->head, header->slot);
+	return journal_index_at(seq, header->layer, header->head, header->slot);
 }
 
 void journal_index_add(struct kvc_seq *seq, uint64_t first, uint64_t end)
 {
-	for (uint64_t row = first; row < end; row++) {
-		const struct kv_row *header = journal_row(seq, row);
-
-		if (header->kind == KV_ROW_VECTOR)
-			*index_of(seq, header) = (uint32_t)row;
+	for (struct journal_rows rows; first < end; first += rows.n) {
+		rows = journal_rows(seq, first, end);
+		for (uint64_t i = 0; i < rows.n; i++)
+			if (rows.headers[i].kind == KV_ROW_VECTOR)
+				*index_of(seq, &rows.headers[i]) = (uint32_t)(first + i);
 	}
 }
 
 void journal_index_remove(struct kvc_seq *seq, uint64_t first, uint64_t end)
 {
-	while (end-- > first) {
-		const struct kv_row *header = journal_row(seq, end);
+	while (end > first) {
+		uint64_t begin = journal_last_rows(seq, first, end);
+		struct journal_rows rows = journal_rows(seq, begin, end);
 
-		if (header->kind == KV_ROW_VECTOR && header->prev)
-			*index_of(seq, header) = (uint32_t)(header->prev - 1);
+		for (uint64_t i = rows.n; i-- > 0;) {
+			const struct kv_row *header = &rows.headers[i];
+
+			if (header->kind == KV_ROW_VECTOR && header->prev)
+				*index_of(seq, header) = (uint32_t)(header->prev - 1);
+		}
+		end = begin;
 	}
 }
 
@@ -282,46 +288,82 @@ void journal_index_build(struct kvc_seq *seq)
 
 /* ---- stored vectors ----------------------------------------------------------------------- */
 
-static char *vector_at(const struct kvc_seq *seq, uint32_t region, struct kvc_block block,
-		       uint64_t slot, uint32_t head)
-{
-	const struct kv_region *r = &seq->layout->fields->regions[region];
+/* One head of one slot: part i of it is `number` vectors behind the beginning of its region. */
+struct vector {
+	const struct kv_region *regions;
+	uint32_t n;
+	char *base;
+	const uint64_t *off;
+	uint64_t number;
+};
 
-	return seq_piece(seq, region, block) +
-	       slot % seq->layout->fields->block_tokens * r->row_bytes +
-	       (uint64_t)head * r->vector_bytes;
+static inline struct vector vector_at(const struct kvc_seq *seq, uint32_t layer, uint32_t head,
+				      uint64_t slot)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_layer_map *map = &layout->layer_maps[layer];
+	uint32_t in_table = (uint32_t)slot / layout->block_tokens;
+	uint32_t in_block = (uint32_t)slot - in_table * layout->block_tokens;
+	struct kvc_block block = seq->groups[map->group].mirror[in_table];
+	const struct arena_map *arena = session_arena_mapped(seq->writer->session, block.arena);
+
+	return (struct vector){
+		.regions = &layout->regions[map->first_region],
+		.n = map->n_regions,
+		.base = arena->base,
+		.off = &arena->region_off[map->first_region -
+					  layout->groups[map->group].first_region],
+		.number = ((uint64_t)block.block * layout->block_tokens + in_block) *
+				  layout->layers[layer].n_query_groups +
+			  head,
+	};
+}
+
+static inline char *vector_part(const struct vector *v, uint32_t i)
+{
+	return v->base + v->off[i] + v->number * v->regions[i].vector_bytes;
+}
+
+/* Common sizes without a call. */
+static inline void copy_part(char *to, const char *from, uint32_t n_bytes)
+{
+	switch (n_bytes) {
+	case 2: memcpy(to, from, 2); break;
+	case 4: memcpy(to, from, 4); break;
+	case 64: memcpy(to, from, 64); break;
+	case 128: memcpy(to, from, 128); break;
+	case 256: memcpy(to, from, 256); break;
+	default: memcpy(to, from, n_bytes);
+	}
 }
 
 void journal_save_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 		       uint32_t parts, char *stored)
 {
-	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[layer];
-	struct kvc_block block = seq_block_of(seq, map->group, slot);
+	struct vector v = vector_at(seq, layer, head, slot);
 
-	for (uint32_t i = 0; i < map->n_regions; i++) {
-		uint32_t bytes = seq->layout->fields->regions[map->first_region + i].vector_bytes;
-
+	for (uint32_t i = 0; i < v.n; stored += v.regions[i++].vector_bytes)
 		if (parts & UINT32_C(1) << i)
-			memcpy(stored, vector_at(seq, map->first_region + i, block, slot, head),
-			       bytes);
-		stored += bytes;
-	}
+			copy_part(stored, vector_part(&v, i), v.regions[i].vector_bytes);
 }
 
 void journal_restore_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 			  uint32_t parts, const char *stored)
 {
-	const struct kv_layer_map *map = &seq->layout->fields->layer_maps[layer];
-	struct kvc_block block = seq_block_of(seq, map->group, slot);
+	struct vector v = vector_at(seq, layer, head, slot);
 
-	for (uint32_t i = 0; i < map->n_regions; i++) {
-		uint32_t bytes = seq->layout->fields->regions[map->first_region + i].vector_bytes;
-
+	for (uint32_t i = 0; i < v.n; stored += v.regions[i++].vector_bytes)
 		if (parts & UINT32_C(1) << i)
-			memcpy(vector_at(seq, map->first_region + i, block, slot, head), stored,
-			       bytes);
-		stored += bytes;
-	}
+			copy_part(vector_part(&v, i), stored, v.regions[i].vector_bytes);
+}
+
+void journal_prefetch_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot)
+{
+	struct vector v = vector_at(seq, layer, head, slot);
+
+	for (uint32_t i = 0; i < v.n; i++)
+		for (uint32_t off = 0; off < v.regions[i].vector_bytes; off += 64)
+			__builtin_prefetch(vector_part(&v, i) + off, 1);
 }
 
 /* Bytes of the regions of a layer before a part. */

@@ -8,15 +8,77 @@
 
 #include "client/seq.h"
 
-/* A row's header and payload, in the block that the handle holds for it. */
-struct kv_row *journal_row(const struct kvc_seq *seq, uint64_t row);
-char *journal_payload(const struct kvc_seq *seq, uint64_t row);
-const struct kv_record *journal_record(const struct kvc_seq *seq, uint64_t row);
-
 static inline const struct kv_journal_shape *journal_shape(const struct kvc_seq *seq)
 {
 	return &seq->layout->fields->journal[seq_mode(seq)];
 }
+
+static inline char *journal_block(const struct kvc_seq *seq, uint64_t row)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct seq_group *g = &seq->groups[layout->journal_group];
+
+	return seq_piece(seq, layout->groups[layout->journal_group].first_region,
+			 g->mirror[group_index(g, row >> journal_shape(seq)->rows_log2)]);
+}
+
+/* A row's header and payload, in the block that the handle holds for it. */
+static inline struct kv_row *journal_row(const struct kvc_seq *seq, uint64_t row)
+{
+	return (void *)(journal_block(seq, row) + kv_row_off(journal_shape(seq), row));
+}
+
+static inline char *journal_payload(const struct kvc_seq *seq, uint64_t row)
+{
+	return journal_block(seq, row) + kv_row_payload_off(journal_shape(seq), row);
+}
+
+static inline const struct kv_record *journal_record(const struct kvc_seq *seq, uint64_t row)
+{
+	return (const void *)journal_payload(seq, row);
+}
+
+/* Of the rows [row, end) those that lie side by side, in one block; payloads are payload_bytes of
+ * the shape apart. */
+struct journal_rows {
+	struct kv_row *headers;
+	char *payloads;
+	uint64_t n;
+};
+
+static inline struct journal_rows journal_rows(const struct kvc_seq *seq, uint64_t row,
+					       uint64_t end)
+{
+	const struct kv_journal_shape *shape = journal_shape(seq);
+	uint64_t n = UINT64_C(1) << shape->rows_log2, in_block = row & (n - 1);
+	char *block = journal_block(seq, row);
+	struct journal_rows rows = {
+		.headers = (void *)(block + kv_row_off(shape, row)),
+		.payloads = block + kv_row_payload_off(shape, row),
+		.n = n - in_block,
+	};
+
+	if (rows.n > end - row)
+		rows.n = end - row;
+	return rows;
+}
+
+/* Where the last of the rows [first, end) begin that lie in one block. */
+static inline uint64_t journal_last_rows(const struct kvc_seq *seq, uint64_t first, uint64_t end)
+{
+	uint32_t log2 = journal_shape(seq)->rows_log2;
+	uint64_t begin = (end - 1) >> log2 << log2;
+
+	return begin > first ? begin : first;
+}
+
+/*
+ * Stores K and V (NULL: not given) of n vectors of a layer, dense, in the payloads of rows [row,
+ * row + n) as the mode has it; headers are the caller's. Returns n, or which vector cannot be
+ * stored, and *is_value says whether its K or its V.
+ */
+uint64_t journal_store(const struct kvc_seq *seq, uint32_t layer, uint64_t row, uint64_t n,
+		       const char *k, const char *v, bool *is_value);
 
 /* ---- rows of the open update --------------------------------------------------------------- */
 
@@ -76,17 +138,28 @@ void journal_unmap(struct kvc_seq *seq);
 /* Makes the index from the rows in force. */
 void journal_index_build(struct kvc_seq *seq);
 
-static inline uint32_t *journal_index_at(const struct kvc_seq *seq, uint32_t group,
-					 uint32_t group_head, uint64_t slot)
+/* Heads of a slot lie side by side: an appended token has its entries in one place. */
+static inline uint32_t *journal_index_at(const struct kvc_seq *seq, uint32_t layer, uint32_t head,
+					 uint64_t slot)
 {
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_layer_map *map = &layout->layer_maps[layer];
 	const struct seq_journal *j = &seq->journal;
 
-	return &j->index[j->index_off[group] + (uint64_t)group_head * j->index_slots[group] + slot];
+	return &j->index[j->index_off[map->group] + slot * layout->groups[map->group].n_heads +
+			 map->first_head + head];
 }
 
 /* The newest row in force below `end` that names (layer, head, slot); UINT64_MAX: none. */
 uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 		      uint64_t end);
+
+/* The same for the key that a header has, whose entry is given. */
+uint64_t journal_find_at(const struct kvc_seq *seq, const uint32_t *at, const struct kv_row *key,
+			 uint64_t end);
+
+/* Fetches the header that an entry names, for journal_find_at. */
+void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t end);
 
 /* Rows [first, end) come into force, oldest first, or go, newest first. */
 void journal_index_add(struct kvc_seq *seq, uint64_t first, uint64_t end);
@@ -100,6 +173,9 @@ void journal_save_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head,
 		       uint32_t parts, char *stored);
 void journal_restore_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 			  uint32_t parts, const char *stored);
+
+/* Fetches the lines of all parts, to be written. */
+void journal_prefetch_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot);
 
 /* Where the parts of K or V of a layer lie in `stored`. */
 struct kv_codec_at;

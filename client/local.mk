@@ -19,6 +19,7 @@ libkvclient_la_SOURCES += \
 	client/inplace.c client/inplace.h \
 	client/journal.c client/journal.h \
 	client/journal_index.c \
+	client/journal_store.c \
 	client/journals.c \
 	client/local.c \
 	client/marks.c \

@@ -25,6 +25,7 @@ struct scatter {
 	bool shared;
 	const char *k, *v;
 	const void *const *planes;
+	uint32_t given;                   /* parts: given_parts() */
 	uint64_t n_slots, n_slots_before; /* with the update, and without */
 };
 
@@ -138,116 +139,123 @@ static int fail_value(const struct scatter *s, bool is_value, uint64_t i, uint32
 			is_value ? "V" : "K", s->number, (unsigned long long)i, head);
 }
 
-/* One vector, stored as the format has it, at the parts `to`. */
-static int store(const struct scatter *s, bool is_value, uint64_t i, uint32_t head,
-		 struct kv_codec_at to)
+/* Where the planes of a layer begin in the payload that a call fills. */
+static uint32_t planes_off(const struct scatter *s)
 {
-	const struct kv_codec *codec = &s->seq->layout->codecs[2 * s->number + is_value];
-	size_t bytes = (size_t)codec->width * codec->element_bytes;
-	const char *from = (is_value ? s->v : s->k) + (i * s->layer->n_query_groups + head) * bytes;
+	struct kv_row_parts parts = kv_row_parts(s->layout, s->number);
 
-	if (kv_quantise(codec, 1, from, bytes, &to) == 1)
-		return 0;
-	return fail_value(s, is_value, i, head);
+	if (seq_mode(s->seq) == KV_JOURNAL_REPLAY)
+		return parts.k_bytes + parts.v_bytes;
+	return journal_shape(s->seq)->new_off + s->map->stored_bytes - parts.planes_bytes;
 }
 
-static int stage_undo(const struct scatter *s, uint32_t head, uint64_t i, char *payload)
+/* Vectors of a call are counted through its entries and, in each, through the heads. */
+static int store(const struct scatter *s, uint64_t row, uint64_t first, uint64_t n)
 {
-	const struct kvc_seq *seq = s->seq;
-	char *stored = payload + journal_shape(seq)->new_off;
-	uint32_t planes_bytes = kv_row_parts(s->layout, s->number).planes_bytes;
+	uint32_t n_heads = s->layer->n_query_groups, off = planes_off(s);
+	struct kv_row_parts parts = kv_row_parts(s->layout, s->number);
+	bool is_value;
 
-	if (s->k &&
-	    (store(s, false, i, head, journal_stored_at(seq, s->number, false, stored)) ||
-	     (s->v && store(s, true, i, head, journal_stored_at(seq, s->number, true, stored)))))
-		return -1;
-	put_planes(s, head, i, stored + s->map->stored_bytes - planes_bytes);
+	if (s->k) {
+		uint64_t done = journal_store(s->seq, s->number, row, n,
+					      s->k + first * parts.k_bytes,
+					      s->v ? s->v + first * parts.v_bytes : NULL,
+					      &is_value);
+
+		if (done < n)
+			return fail_value(s, is_value, (first + done) / n_heads,
+					  (uint32_t)((first + done) % n_heads));
+	}
+	for (uint64_t i = first; s->planes && i < first + n; i++)
+		put_planes(s, (uint32_t)(i % n_heads), i / n_heads,
+			   journal_payload(s->seq, row + i - first) + off);
 	return 0;
 }
 
-static void stage_replay(const struct scatter *s, uint32_t head, uint64_t i, char *payload)
+static void put_header(const struct scatter *s, struct kv_row *header, uint64_t i)
 {
-	struct kv_row_parts parts = kv_row_parts(s->layout, s->number);
-	uint64_t vector = i * s->layer->n_query_groups + head;
+	uint32_t head = (uint32_t)(i % s->layer->n_query_groups);
+	uint64_t entry = i / s->layer->n_query_groups;
 
-	if (s->k)
-		memcpy(payload, s->k + vector * parts.k_bytes, parts.k_bytes);
-	if (s->v)
-		memcpy(payload + parts.k_bytes, s->v + vector * parts.v_bytes, parts.v_bytes);
-	put_planes(s, head, i, payload + parts.k_bytes + parts.v_bytes);
-}
-
-static int stage_row(const struct scatter *s, uint64_t row, uint32_t head, uint64_t i,
-		     uint32_t given)
-{
-	char *payload = journal_payload(s->seq, row);
-
-	*journal_row(s->seq, row) = (struct kv_row){
-		.prev = given,
-		.slot = slot_at(s, head, i),
-		.token = (uint32_t)i,
+	*header = (struct kv_row){
+		.prev = s->given,
+		.slot = slot_at(s, head, entry),
+		.token = (uint32_t)entry,
 		.layer = (uint16_t)s->number,
 		.head = (uint16_t)head,
 		.kind = KV_ROW_VECTOR,
 	};
+}
+
+/* What the commit will look for is fetched while the rows are made. */
+static void prefetch(const struct scatter *s, const struct kv_row *header)
+{
 	if (seq_mode(s->seq) == KV_JOURNAL_UNDO)
-		return stage_undo(s, head, i, payload);
-	stage_replay(s, head, i, payload);
-	return 0;
+		journal_prefetch_slot(s->seq, s->number, header->head, header->slot);
+	else
+		__builtin_prefetch(journal_index_at(s->seq, s->number, header->head, header->slot),
+				   1);
 }
 
-/* A slot that comes with this update (undo): it is not in force, and written at once. */
-static int write_new(const struct scatter *s, uint32_t head, uint64_t i, uint32_t given,
-		     uint64_t scratch_row)
+/* Rows of vectors [first, first + n). */
+static int stage(const struct scatter *s, uint64_t row, uint64_t first, uint64_t n)
 {
-	char *payload = journal_payload(s->seq, scratch_row);
+	struct journal_rows rows;
 
-	if (stage_undo(s, head, i, payload))
-		return -1;
-	journal_restore_slot(s->seq, s->number, head, slot_at(s, head, i), given,
-			     payload + journal_shape(s->seq)->new_off);
-	return 0;
-}
-
-/* The slot's lines are fetched while the next rows are made. */
-static void prefetch_slot(const struct scatter *s, uint32_t head, uint64_t slot)
-{
-	struct kvc_block block = seq_block_of(s->seq, s->map->group, slot);
-	uint64_t in_block = slot % s->layout->block_tokens;
-
-	for (uint32_t i = 0; i < s->map->n_regions; i++) {
-		const struct kv_region *r = &s->layout->regions[s->map->first_region + i];
-		const char *at = seq_piece(s->seq, s->map->first_region + i, block) +
-				 in_block * r->row_bytes + (uint64_t)head * r->vector_bytes;
-
-		for (uint32_t off = 0; off < r->vector_bytes; off += 64)
-			__builtin_prefetch(at + off, 1);
+	for (uint64_t done = 0; done < n; done += rows.n) {
+		rows = journal_rows(s->seq, row + done, row + n);
+		for (uint64_t i = 0; i < rows.n; i++) {
+			put_header(s, &rows.headers[i], first + done + i);
+			prefetch(s, &rows.headers[i]);
+		}
 	}
+	return store(s, row, first, n);
 }
+
+/* A slot that comes with this update (undo): it is not in force, and written at once. The row is
+ * set aside and not used yet. */
+static int write_new(const struct scatter *s, uint64_t i, uint64_t row)
+{
+	uint32_t head = (uint32_t)(i % s->layer->n_query_groups);
+
+	if (store(s, row, i, 1))
+		return -1;
+	journal_restore_slot(s->seq, s->number, head,
+			     slot_at(s, head, i / s->layer->n_query_groups), s->given,
+			     journal_payload(s->seq, row) + journal_shape(s->seq)->new_off);
+	return 0;
+}
+
+static bool is_new(const struct scatter *s, uint64_t i)
+{
+	uint32_t head = (uint32_t)(i % s->layer->n_query_groups);
+
+	return seq_mode(s->seq) == KV_JOURNAL_UNDO &&
+	       slot_at(s, head, i / s->layer->n_query_groups) >= s->n_slots_before;
+}
+
+/* As many rows at a time as there are prefetches that the processor keeps in mind. */
+#define STAGE_ROWS 16u
 
 static int stage_all(const struct scatter *s)
 {
-	struct kvc_seq *seq = s->seq;
-	uint64_t row = seq->open_rows_end;
-	uint32_t given = given_parts(s);
-	bool undo = seq_mode(seq) == KV_JOURNAL_UNDO;
+	uint64_t row = s->seq->open_rows_end, n_vectors = s->n * s->layer->n_query_groups, n;
 
-	for (uint64_t i = 0; i < s->n; i++) {
-		for (uint32_t h = 0; h < s->layer->n_query_groups; h++) {
-			uint32_t slot = slot_at(s, h, i);
-
-			if (undo && slot >= s->n_slots_before) {
-				if (write_new(s, h, i, given, row))
-					return -1;
-				continue;
-			}
-			if (undo)
-				prefetch_slot(s, h, slot);
-			if (stage_row(s, row++, h, i, given))
+	for (uint64_t i = 0; i < n_vectors; i += n) {
+		n = 0;
+		while (n < STAGE_ROWS && i + n < n_vectors && !is_new(s, i + n))
+			n++;
+		if (n == 0) {
+			n = 1;
+			if (write_new(s, i, row))
 				return -1;
+			continue;
 		}
+		if (stage(s, row, i, n))
+			return -1;
+		row += n;
 	}
-	seq->open_rows_end = row;
+	s->seq->open_rows_end = row;
 	return 0;
 }
 
@@ -276,6 +284,7 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 	};
 	s.n_slots = kv_layout_slots(layout, s.map->group,
 				    seq->head.length_tokens + seq->open_tokens);
+	s.given = given_parts(&s);
 	s.n_slots_before = kv_layout_slots(layout, s.map->group, seq->head.length_tokens);
 	if (n > s.n_slots)
 		return kvc_fail(KVC_ERANGE, "%llu slots of %llu", (unsigned long long)n,
@@ -289,18 +298,15 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 /* ---- what the commit fills in -------------------------------------------------------------- */
 
 /* Parts of a replay row that were not given come from what counts now: an older row, or the
- * block. Its `prev` becomes the row that it displaces. */
-void scatter_complete_replay(struct kvc_seq *seq, uint64_t row)
+ * block. */
+static void complete(struct kvc_seq *seq, struct kv_row *header, char *payload, uint64_t prev)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	struct kv_row *header = journal_row(seq, row);
 	const struct kv_layer_map *map = &layout->layer_maps[header->layer];
 	struct kv_row_parts parts = kv_row_parts(layout, header->layer);
 	uint32_t vectors_bytes = parts.k_bytes + parts.v_bytes, given = (uint32_t)header->prev;
-	uint64_t prev = journal_find(seq, header->layer, header->head, header->slot, row);
 	const char *old = prev == UINT64_MAX ? NULL : journal_payload(seq, prev);
-	char *payload = journal_payload(seq, row), *to = payload + vectors_bytes;
-	char stored[KV_PLANES_MAX * KV_SLOT_PLANE_BYTES_MAX];
+	char stored[KV_PLANES_MAX * KV_SLOT_PLANE_BYTES_MAX], *to = payload + vectors_bytes;
 
 	if (!(given & 1) && old && !(journal_row(seq, prev)->flags & KV_ROW_BASE))
 		memcpy(payload, old, vectors_bytes);
@@ -318,7 +324,48 @@ void scatter_complete_replay(struct kvc_seq *seq, uint64_t row)
 		}
 		to += bytes;
 	}
-	header->prev = prev == UINT64_MAX ? 0 : prev + 1;
+}
+
+#define AHEAD 8u /* rows whose older ones are fetched */
+
+static void prefetch_older(const struct kvc_seq *seq, const struct kv_row *header, uint64_t end)
+{
+	if (header->kind == KV_ROW_VECTOR)
+		journal_prefetch(
+			seq, journal_index_at(seq, header->layer, header->head, header->slot), end);
+}
+
+/* Rows that lie side by side, from `first` on: each may displace one before it. */
+static void complete_rows(struct kvc_seq *seq, const struct journal_rows *rows, uint64_t first)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	size_t payload_bytes = journal_shape(seq)->payload_bytes;
+
+	for (uint64_t i = 0; i < rows->n; i++) {
+		struct kv_row *header = &rows->headers[i];
+		uint32_t *at;
+		uint64_t prev;
+
+		if (i + AHEAD < rows->n)
+			prefetch_older(seq, &rows->headers[i + AHEAD], first);
+		if (header->kind != KV_ROW_VECTOR)
+			continue;
+		at = journal_index_at(seq, header->layer, header->head, header->slot);
+		prev = journal_find_at(seq, at, header, first + i);
+		if (header->prev !=
+		    (UINT32_C(1) << layout->layer_maps[header->layer].n_regions) - 1)
+			complete(seq, header, rows->payloads + i * payload_bytes, prev);
+		header->prev = prev == UINT64_MAX ? 0 : prev + 1;
+		*at = (uint32_t)(first + i);
+	}
+}
+
+void scatter_complete_replay(struct kvc_seq *seq, uint64_t first, uint64_t end)
+{
+	for (struct journal_rows rows; first < end; first += rows.n) {
+		rows = journal_rows(seq, first, end);
+		complete_rows(seq, &rows, first);
+	}
 }
 
 /* The bytes of a slot plane in its block; zeros where the slot is in none. */

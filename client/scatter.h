@@ -4,9 +4,9 @@
 
 #include "client/seq.h"
 
-/* Fills in what a replay row was not given, and which row it displaces. Rows before it in the
- * update are in the index. */
-void scatter_complete_replay(struct kvc_seq *seq, uint64_t row);
+/* Replay rows [first, end) come into force in this process: what they were not given is filled in,
+ * `prev` becomes the row that each displaces, the index names them. */
+void scatter_complete_replay(struct kvc_seq *seq, uint64_t first, uint64_t end);
 
 /* The bytes of a slot plane in its block; zeros where the slot is in none. */
 void scatter_base_plane(const struct kvc_seq *seq, const struct kv_row *header, uint32_t number,

@@ -107,7 +107,7 @@ struct seq_journal {
 	 * ever cleared: an entry counts if that row is in force and its header names the key.
 	 */
 	uint32_t *index;
-	uint64_t index_off[KV_LAYER_GROUPS_MAX]; /* of a group: [head][slots] */
+	uint64_t index_off[KV_LAYER_GROUPS_MAX]; /* of a group: [slots][heads] */
 	uint64_t index_slots[KV_LAYER_GROUPS_MAX];
 	size_t index_bytes;
 	uint64_t *seen; /* bitmap over slots: finds one named twice; zero between calls */

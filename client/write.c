@@ -187,75 +187,36 @@ static int store_tokens(const struct kvc_seq *seq, uint32_t layer, bool is_value
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-static void head_row(const struct kvc_seq *seq, uint64_t row, uint32_t layer, uint32_t head,
-		     uint64_t token, uint64_t slot)
-{
-	*journal_row(seq, row) = (struct kv_row){
-		.slot = (uint32_t)slot,
-		.token = (uint32_t)token,
-		.layer = (uint16_t)layer,
-		.head = (uint16_t)head,
-		.kind = KV_ROW_VECTOR,
-	};
-}
-
-static void replay_token(const struct kvc_seq *seq, uint32_t layer, uint64_t token,
-			 struct source from)
+static void head_rows(const struct kvc_seq *seq, uint64_t row, uint32_t layer, uint64_t token)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer *l = &layout->layers[layer];
-	uint64_t row = journal_token_row(seq, layer, token);
 	uint64_t slot = journal_token_slot(seq, layout->layer_maps[layer].group, token);
-	size_t k_bytes = (size_t)l->k_width * kv_dtype_bytes(layout->dtype);
-	size_t v_bytes = (size_t)l->v_width * kv_dtype_bytes(layout->dtype);
+	uint64_t end = row + layout->layers[layer].n_query_groups;
+	uint32_t head = 0;
 
-	for (uint32_t h = 0; h < l->n_query_groups; h++, row++) {
-		char *payload = journal_payload(seq, row);
-
-		head_row(seq, row, layer, h, token, slot);
-		memcpy(payload, from.k + h * k_bytes, k_bytes);
-		if (from.v)
-			memcpy(payload + k_bytes, from.v + h * v_bytes, v_bytes);
+	for (struct journal_rows rows; row < end; row += rows.n) {
+		rows = journal_rows(seq, row, end);
+		for (uint64_t i = 0; i < rows.n; i++)
+			rows.headers[i] = (struct kv_row){
+				.slot = (uint32_t)slot,
+				.token = (uint32_t)token,
+				.layer = (uint16_t)layer,
+				.head = (uint16_t)head++,
+				.kind = KV_ROW_VECTOR,
+			};
 	}
-}
-
-/* Stores one vector in the new half of an undo row. */
-static int stage_vector(const struct kvc_seq *seq, uint32_t layer, bool is_value, uint64_t row,
-			const char *from)
-{
-	const struct kv_codec *codec = &seq->layout->codecs[2 * layer + is_value];
-	char *stored = journal_payload(seq, row) + journal_shape(seq)->new_off;
-	struct kv_codec_at to = journal_stored_at(seq, layer, is_value, stored);
-
-	return kv_quantise(codec, 1, from, (size_t)codec->width * codec->element_bytes, &to) == 1 ?
-		       0 :
-		       -1;
-}
-
-static int undo_token(const struct kvc_seq *seq, uint32_t layer, uint64_t token, struct source from)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer *l = &layout->layers[layer];
-	uint64_t row = journal_token_row(seq, layer, token);
-	uint64_t slot = journal_token_slot(seq, layout->layer_maps[layer].group, token);
-	size_t element = kv_dtype_bytes(layout->dtype);
-
-	for (uint32_t h = 0; h < l->n_query_groups; h++, row++) {
-		if (stage_vector(seq, layer, false, row, from.k + h * l->k_width * element))
-			return fail_value(layer, false, token, h);
-		if (from.v &&
-		    stage_vector(seq, layer, true, row, from.v + h * l->v_width * element))
-			return fail_value(layer, true, token, h);
-		head_row(seq, row, layer, h, token, slot);
-	}
-	return 0;
 }
 
 static int row_token(const struct kvc_seq *seq, uint32_t layer, uint64_t token, struct source from)
 {
-	if (seq_mode(seq) == KV_JOURNAL_UNDO)
-		return undo_token(seq, layer, token, from);
-	replay_token(seq, layer, token, from);
+	uint32_t n_heads = seq->layout->fields->layers[layer].n_query_groups;
+	uint64_t row = journal_token_row(seq, layer, token), done;
+	bool is_value;
+
+	done = journal_store(seq, layer, row, n_heads, from.k, from.v, &is_value);
+	if (done < n_heads)
+		return fail_value(layer, is_value, token, done);
+	head_rows(seq, row, layer, token);
 	return 0;
 }
 
