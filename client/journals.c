@@ -1,7 +1,6 @@
 /* kvc_journal_set, kvc_journal_info. Writer's thread. */
 #include "client/error.h"
 #include "client/handles.h"
-#include "client/inplace.h"
 #include "client/journal.h"
 #include "client/options.h"
 #include "client/rollback.h"
@@ -36,6 +35,17 @@ static void take_options(struct kvc_seq *seq, const struct kvc_journal_options *
 	j->when_full = o->when_full;
 }
 
+/* Row numbers go on, in a block that holds no row of another shape. */
+static uint64_t fresh_row(const struct kvc_seq *seq)
+{
+	const struct kv_journal_shape *shapes = seq->layout->fields->journal;
+	uint32_t undo = shapes[KV_JOURNAL_UNDO].rows_log2,
+		 replay = shapes[KV_JOURNAL_REPLAY].rows_log2;
+	uint64_t rows = UINT64_C(1) << (undo > replay ? undo : replay);
+
+	return (seq->head.journal_end + rows - 1) & ~(rows - 1);
+}
+
 /* The mode is in the header: another process that takes over or forks finds it there. */
 static int change_mode(struct kvc_seq *seq, enum kv_journal_mode mode)
 {
@@ -49,10 +59,7 @@ static int change_mode(struct kvc_seq *seq, enum kv_journal_mode mode)
 		r.head.planes = kv_planes(kv_planes_now(r.head.planes),
 					  kv_planes_now(r.head.planes));
 	r.head.state = (r.head.state & ~UINT32_C(0xff00)) | (uint32_t)mode << 8;
-	/* The first block of another shape begins with a row of its own. */
-	r.head.journal_first = r.head.journal_end = 0;
-	seq->journal.future_end = 0;
-	atomic_store_explicit(&seq->shm->rows_end, 0, memory_order_relaxed);
+	r.head.journal_first = r.head.journal_end = fresh_row(seq);
 	return rollback_commit(seq->writer, &r, 1);
 }
 
@@ -69,7 +76,7 @@ int kvc_journal_set(kvc_seq *seq, const struct kvc_journal_options *given)
 	if (o.mode != (uint32_t)seq_mode(seq)) {
 		if (change_mode(seq, (enum kv_journal_mode)o.mode))
 			return -1;
-		future_end = 0;
+		future_end = seq->head.journal_end;
 	}
 	take_options(seq, &o);
 	seq->journal.future_end = future_end;

@@ -13,6 +13,7 @@
 #include "proto/fault.h"
 #include "tests/integration/shadow.h"
 #include "tests/support/client.h"
+#include "tests/support/wait.h"
 
 #define WIDTH 32
 #define HEADS 2
@@ -435,7 +436,8 @@ static int role_victim(const char *dir, const char *arg, int in, int out)
 	/* Half of the blocks are frozen: some are written in place, some copied. */
 	ok(kvc_reserve_forks(seq, 1));
 	if (act != ACT_RING)
-		there(fork = kvc_fork_local(seq, 0));
+		ok(kvc_reserve_forks(seq, 1));
+	there(fork = kvc_fork_local(seq, 0));
 	append_one(writer, seq, 700);
 	scatter_one(writer, seq, 4, 13, 602);
 	scatter_one(writer, seq, 5, 14, 603);
@@ -469,16 +471,37 @@ static struct digest after_act(int act, struct digest *before)
 	return after;
 }
 
+/* The daemon hears of a death a little later than its parent. */
+static bool removes_victim(void *session)
+{
+	return kvc_remove(session, "journals/victim") == 0;
+}
+
 static void drop_victim(kvc_session *session)
 {
-	ok(kvc_remove(session, "journals/victim"));
+	if (!kt_wait_until(removes_victim, session, 5000))
+		ok(kvc_remove(session, "journals/victim"));
+}
+
+struct heir {
+	kvc_writer *writer;
+	kvc_seq *seq;
+};
+
+static bool takes_over(void *arg)
+{
+	struct heir *heir = arg;
+
+	heir->seq = kvc_takeover(heir->writer, "journals/victim");
+	return heir->seq != NULL;
 }
 
 /* Dies at point n of the act: the next one finds before or after. False: it was not that long. */
 static bool die_at(kvc_session *session, int act, unsigned n, const struct digest *before,
 		   const struct digest *after)
 {
-	kvc_writer *writer = kvc_writer_new(session);
+	struct heir heir = {.writer = kvc_writer_new(session)};
+	kvc_writer *writer = heir.writer;
 	struct digest found, its_before;
 	struct kt_kid kid;
 	kvc_seq *seq;
@@ -490,7 +513,8 @@ static bool die_at(kvc_session *session, int act, unsigned n, const struct diges
 	kt_kid_read(&kid, &its_before, sizeof(its_before));
 	assert_memory_equal(its_before.bytes, before->bytes, sizeof(before->bytes));
 	status = kt_kid_wait(&kid);
-	there(seq = kvc_takeover(writer, "journals/victim"));
+	kt_wait_until(takes_over, &heir, 5000);
+	there(seq = heir.seq);
 	found = digest_of(seq);
 	if (memcmp(found.bytes, before->bytes, sizeof(found.bytes)) != 0)
 		assert_memory_equal(found.bytes, after->bytes, sizeof(found.bytes));
@@ -527,6 +551,47 @@ static void test_that_a_death_leaves_before_or_after(void **state)
 	kvc_close(session);
 }
 
+/* An empty journal whose row numbers are far from zero ends, or becomes one of another mode. */
+static void test_that_an_empty_journal_changes_its_mode(void **state)
+{
+	kvc_session *session = open_session();
+	kvc_writer *writer = kvc_writer_new(session);
+	struct digest before;
+	kvc_seq *seq, *fork, *folded;
+
+	(void)state;
+	there(seq = kvc_seq_new(writer, layout_of(session, KVC_INT8), NULL));
+	append_many(writer, seq, 1, 10);
+	set_journal(seq, KVC_JOURNAL_UNDO);
+	for (uint32_t i = 0; i < 10; i++)
+		scatter_one(writer, seq, i % 5, i % 7, 100 + i);
+	before = digest_of(seq);
+	/* A fork of an undo sequence has an empty journal. */
+	ok(kvc_reserve_forks(seq, 1));
+	there(fork = kvc_fork_local(seq, 0));
+	set_journal(fork, KVC_JOURNAL_REPLAY);
+	assert_digest(fork, before);
+	append_many(writer, fork, 11, 3);
+	ok(kvc_rollback_steps(fork, 3));
+	assert_digest(fork, before);
+	/* So has one that was folded. */
+	ok(kvc_reserve_forks(fork, 1));
+	there(folded = kvc_fork_local(fork, 0));
+	append_many(writer, folded, 11, 5);
+	scatter_one(writer, folded, 0, 1, 200);
+	assert_true(kvc_fold(folded, 0) > 0);
+	before = digest_of(folded);
+	set_journal(folded, KVC_JOURNAL_UNDO);
+	assert_digest(folded, before);
+	scatter_one(writer, folded, 2, 3, 300);
+	ok(kvc_rollback_steps(folded, 1));
+	assert_digest(folded, before);
+	kvc_seq_free(folded);
+	kvc_seq_free(fork);
+	kvc_seq_free(seq);
+	kvc_close(session);
+}
+
 /* ------------------------------------------------------------------------------------------- */
 
 static const struct CMUnitTest tests[] = {
@@ -537,6 +602,8 @@ static const struct CMUnitTest tests[] = {
 		test_that_rows_go_onto_another_fork),
 	KT_TEST("marks and undo rows survive their process",
 		test_that_an_undo_journal_survives_its_process),
+	KT_TEST("an empty journal ends, or changes its mode, and nothing else changes",
+		test_that_an_empty_journal_changes_its_mode),
 	KT_TEST("journals go on when the core has died", test_that_the_core_may_die_under_journals),
 	KT_TEST("verify gives the library's digest, rows in force included",
 		test_that_verify_gives_the_digest_of_the_library),
