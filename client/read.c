@@ -135,7 +135,7 @@ int kvc_read(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_slots, voi
 		read_base(seq, &s, false, k, k_bytes);
 	if (v)
 		read_base(seq, &s, true, v, v_bytes);
-	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY && seq->head.journal_first != seq->head.journal_end)
 		lay_over(seq, &s, k, v);
 	return 0;
 }

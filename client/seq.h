@@ -101,7 +101,6 @@ struct seq_journal {
 	uint32_t when_full; /* enum kvc_journal_full */
 	uint64_t
 		future_end; /* rows [journal_end, future_end) were rolled back and are still there */
-	uint64_t rows_end;  /* as the segment has it (undo) */
 	/*
 	 * Replay: the newest row of each (group, head, slot), low 32 bits of its number. Nothing is
 	 * ever cleared: an entry counts if that row is in force and its header names the key.
