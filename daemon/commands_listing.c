@@ -18,11 +18,21 @@ static bool is_operator(const struct session *session)
 
 /* ---- objects ------------------------------------------------------------------------------ */
 
+static void fill_head(Kv__Wire__Object *wire, const struct kv_head *head)
+{
+	wire->length_tokens = head->length_tokens;
+	wire->base_tokens = head->base_tokens;
+	wire->position = head->position;
+	wire->n_marks = head->n_marks;
+	wire->journal_mode = (uint32_t)kv_head_mode(head->state);
+	wire->n_journal_rows = head->journal_end - head->journal_first;
+}
+
 static void fill_state(const struct core *core, Kv__Wire__Object *wire, const struct state *state)
 {
-	wire->length_tokens = state->head.length_tokens;
+	fill_head(wire, &state->head);
 	wire->update = state->update;
-	wire->n_marks = state->head.n_marks;
+	wire->n_journal_bytes = state_journal_bytes(state);
 	wire->n_bytes = state_bytes(state);
 	wire->n_shared_bytes = state_shared_bytes(core, state);
 	wire->n_runs = state_runs(state);
@@ -45,8 +55,7 @@ static void fill_live(const struct core *core, Kv__Wire__Object *wire,
 		return;
 	}
 	live_head(session, place, &head, &wire->update);
-	wire->length_tokens = head.length_tokens;
-	wire->n_marks = head.n_marks;
+	fill_head(wire, &head);
 }
 
 static Kv__Wire__Object *object_wire(const struct core *core, const struct object *object)

@@ -251,6 +251,14 @@ uint64_t state_bytes(const struct state *state)
 	return bytes;
 }
 
+uint64_t state_journal_bytes(const struct state *state)
+{
+	const struct kv_layout *layout = state->layout->layout;
+	uint32_t g = layout->journal_group;
+
+	return g < layout->n_groups ? state->n_blocks[g] * layout->groups[g].block_bytes : 0;
+}
+
 uint64_t state_shared_bytes(const struct core *core, const struct state *state)
 {
 	const struct kv_layout *layout = state->layout->layout;

@@ -51,6 +51,8 @@ int state_may_cut(const struct kv_layout *layout, const struct kv_head *head, ui
 struct state *state_cut(const struct state *state, uint64_t n_tokens);
 
 uint64_t state_bytes(const struct state *state);
+/* Of those, in blocks of its journal. */
+uint64_t state_journal_bytes(const struct state *state);
 /* Of those, in blocks that something else uses as well. */
 uint64_t state_shared_bytes(const struct core *core, const struct state *state);
 /* Ranges of blocks side by side, of the group that has most. */

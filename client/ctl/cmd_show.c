@@ -150,6 +150,20 @@ static void print_state(const struct ctl *ctl, const Kv__Wire__Object *o)
 	fprintf(stream, ", number %s\n", object_number(o).s);
 }
 
+/* Nothing for a sequence that was only appended to. */
+static void print_journal(const struct ctl *ctl, const Kv__Wire__Object *o)
+{
+	FILE *stream = ctl->out.stream;
+
+	if (o->position != o->length_tokens)
+		fprintf(stream, LABEL "%s (of the next token)\n", "position",
+			units_count(o->position).s);
+	if (o->journal_mode)
+		fprintf(stream, LABEL "%s, %s in %s, %s in blocks\n", "journal",
+			object_journal_mode(o), units_of(o->n_journal_rows, "row").s,
+			units_bytes(o->n_journal_bytes).s, units_of(o->base_tokens, "token").s);
+}
+
 static void print_text(struct ctl *ctl, const Kv__Wire__Object *o, const Kv__Wire__Layout *layout)
 {
 	FILE *stream = ctl->out.stream;
@@ -164,6 +178,7 @@ static void print_text(struct ctl *ctl, const Kv__Wire__Object *o, const Kv__Wir
 	fprintf(stream, LABEL "%s in %s, %s shared with others\n", "size",
 		units_bytes(o->n_bytes).s, units_of(o->n_runs, "run").s,
 		units_bytes(o->n_shared_bytes).s);
+	print_journal(ctl, o);
 	fprintf(stream, LABEL "%s (forks and open handles)\n", "users", units_count(o->n_users).s);
 	if (o->parent_id)
 		fprintf(stream, LABEL "%s at update %s\n", "parent",

@@ -124,12 +124,19 @@ json_t *object_hex(const ProtobufCBinaryData *bytes)
 	return json_string(hex);
 }
 
+const char *object_journal_mode(const Kv__Wire__Object *o)
+{
+	static const char *const modes[] = {"none", "undo", "replay"};
+
+	return o->journal_mode < sizeof(modes) / sizeof(modes[0]) ? modes[o->journal_mode] : "?";
+}
+
 json_t *object_json(const Kv__Wire__Object *o)
 {
 	bool parent_local = o->parent_id & KV_PARENT_PLACE;
 
 	return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-			 " s:o, s:o, s:I, s:b, s:I, s:I, s:I, s:I}",
+			 " s:o, s:o, s:I, s:b, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:I}",
 			 "id", (json_int_t)(o->local ? 0 : o->id), "kind",
 			 o->kind == SNAPSHOT ? "snapshot" : "sequence", "state", object_state(o),
 			 "name",
@@ -147,5 +154,8 @@ json_t *object_json(const Kv__Wire__Object *o)
 			 "digest", object_hex(&o->digest), "n_users", (json_int_t)o->n_users,
 			 "local", (int)(o->local != 0), "place", (json_int_t)o->place, "n_marks",
 			 (json_int_t)o->n_marks, "freeze_count", (json_int_t)o->freeze_count,
-			 "n_runs", (json_int_t)o->n_runs);
+			 "n_runs", (json_int_t)o->n_runs, "journal_mode", object_journal_mode(o),
+			 "n_journal_rows", (json_int_t)o->n_journal_rows, "base_tokens",
+			 (json_int_t)o->base_tokens, "position", (json_int_t)o->position,
+			 "n_journal_bytes", (json_int_t)o->n_journal_bytes);
 }

@@ -18,6 +18,7 @@ void object_list_fini(struct object_list *list);
 
 /* "live", "parked", "snapshot", "local fork", "local snapshot". */
 const char *object_state(const Kv__Wire__Object *object);
+const char *object_journal_mode(const Kv__Wire__Object *object);
 enum colour object_colour(const Kv__Wire__Object *object);
 
 /* "@12", or "12:7" for place 7 of session 12 (a local fork has no number). */

@@ -196,6 +196,17 @@ int fake_core_restart(struct fake_core *f)
 	return f->core ? 0 : -1;
 }
 
+int fake_core_restart_child(struct fake_core *f)
+{
+	struct loop_clock clock = {now_ns, f};
+
+	core_free(f->core);
+	f->env.loop = loop_new(&clock, NULL);
+	assert_non_null(f->env.loop);
+	begin_life(f);
+	return f->core ? 0 : -1;
+}
+
 void fake_core_free(struct fake_core *f)
 {
 	core_free(f->core);

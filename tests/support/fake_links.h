@@ -55,6 +55,10 @@ void fake_core_free(struct fake_core *f);
 /* Ends this life of the core as a crash would, and begins the next. 0, or -1. */
 int fake_core_restart(struct fake_core *f);
 
+/* The same in a forked child, which has the rest of that life to itself: its registrations must not
+ * outlive it in the parent's loop. The parent goes on with fake_core_restart(). */
+int fake_core_restart_child(struct fake_core *f);
+
 /* Rounds of the loop until nothing is left to do. */
 void fake_settle(struct fake_core *f);
 

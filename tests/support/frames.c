@@ -404,9 +404,9 @@ static size_t pack_attach_refusal(uint8_t *out)
 
 /* ---- replies ------------------------------------------------------------------------------ */
 
-#define REPLY(field, FIELD, Type, init) \
-	static void fill_reply_##field(Kv__Wire__##Type *m); \
-	static size_t pack_reply_##field(uint8_t *out) \
+#define REPLY_AS(name, field, FIELD, Type, init) \
+	static void fill_reply_##name(Kv__Wire__##Type *m); \
+	static size_t pack_reply_##name(uint8_t *out) \
 	{ \
 		Kv__Wire__Reply r = KV__WIRE__REPLY__INIT; \
 		Kv__Wire__##Type m; \
@@ -414,7 +414,7 @@ static size_t pack_attach_refusal(uint8_t *out)
 		init(&m); \
 		memset(boot, FRAME_BOOT, sizeof(boot)); \
 		memset(digest, 0xd1, sizeof(digest)); \
-		fill_reply_##field(&m); \
+		fill_reply_##name(&m); \
 		r.version = 1; \
 		r.session = FRAME_SESSION; \
 		r.id = 7; \
@@ -425,7 +425,8 @@ static size_t pack_attach_refusal(uint8_t *out)
 		r.field = &m; \
 		return kv__wire__reply__pack(&r, out); \
 	} \
-	static void fill_reply_##field(Kv__Wire__##Type *m)
+	static void fill_reply_##name(Kv__Wire__##Type *m)
+#define REPLY(field, FIELD, Type, init) REPLY_AS(field, field, FIELD, Type, init)
 
 REPLY(layout, LAYOUT, LayoutResult, kv__wire__layout_result__init)
 {
@@ -518,6 +519,22 @@ REPLY(objects, OBJECTS, ObjectsResult, kv__wire__objects_result__init)
 	m->n_objects = 1;
 	m->objects = list;
 	m->more = true;
+}
+
+/* What a program of the first release does not know. */
+REPLY_AS(objects_journal, objects, OBJECTS, ObjectsResult, kv__wire__objects_result__init)
+{
+	static Kv__Wire__Object one, *list[1] = {&one};
+
+	kv__wire__object__init(&one);
+	one.id = 1;
+	one.journal_mode = 22;
+	one.n_journal_rows = 23;
+	one.base_tokens = 24;
+	one.position = 25;
+	one.n_journal_bytes = 26;
+	m->n_objects = 1;
+	m->objects = list;
 }
 
 REPLY(job, JOB, JobResult, kv__wire__job_result__init)
@@ -672,6 +689,7 @@ const struct frame frames[] = {
 	P(snapshot, SNAPSHOT),
 	P(rollback, ROLLBACK),
 	P(objects, OBJECTS),
+	P(objects_journal, OBJECTS),
 	P(job, JOB),
 	P(sessions, SESSIONS),
 	P(status_result, STATUS_RESULT),

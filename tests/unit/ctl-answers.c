@@ -56,6 +56,14 @@ static void object_fill(Kv__Wire__Object *o, const struct row *row)
 	o->created_unix_ns = row->age_s ? ANSWERS_NOW_NS - row->age_s * 1000000000 : 0;
 	o->n_users = row->kind == 2 ? 2 : 0;
 	o->n_runs = row->length ? 2 : 0;
+	o->base_tokens = o->position = row->length;
+	if (row->id == 3) { /* a prompt, and what came after it in a journal */
+		o->journal_mode = 2;
+		o->n_journal_rows = 1785;
+		o->n_journal_bytes = MIB;
+		o->base_tokens = 1600;
+		o->position = 2324;
+	}
 	o->n_marks = row->id == 3;
 	o->freeze_count = 1;
 	o->layout_hash.data = hash_bytes;

@@ -53,6 +53,17 @@ unit_tests += tests/unit/test-core-state
 tests_unit_test_core_state_SOURCES = tests/unit/test-core-state.c $(fake_links)
 tests_unit_test_core_state_LDADD = libkvtest.la libkvdaemon.la
 
+unit_tests += tests/unit/test-segment
+tests_unit_test_segment_SOURCES = tests/unit/test-segment.c
+tests_unit_test_segment_LDADD = libkvtest.la libkvdaemon.la
+
+craft = tests/support/craft.c tests/support/craft.h $(fake_links)
+unit_tests += tests/unit/test-core-journals tests/unit/test-recover-rows
+tests_unit_test_core_journals_SOURCES = tests/unit/test-core-journals.c $(craft)
+tests_unit_test_core_journals_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_recover_rows_SOURCES = tests/unit/test-recover-rows.c $(craft)
+tests_unit_test_recover_rows_LDADD = libkvtest.la libkvdaemon.la
+
 # what has a number or a byte order outside of one process, as it was in version 1
 frames = tests/support/frames.c tests/support/frames.h
 unit_tests += tests/unit/test-frames
