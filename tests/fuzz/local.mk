@@ -141,3 +141,14 @@ tests_fuzz_fuzz_prompt_SOURCES = tests/fuzz/fuzz-prompt.c
 tests_fuzz_fuzz_prompt_LDADD = libkvexample.la
 tests_fuzz_fuzz_prompt_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/prompt
+
+# the core: undo rows of the dead
+fuzz_seed_tests += tests/fuzz/seeds-undo-rows
+fuzz_craft = tests/support/craft.c tests/support/craft.h $(fake_links)
+tests_fuzz_seeds_undo_rows_SOURCES = tests/fuzz/fuzz-undo-rows.c $(fuzz_craft) $(fuzz_seeds_main)
+tests_fuzz_seeds_undo_rows_LDADD = libkvtest.la libkvdaemon.la
+fuzz_targets += tests/fuzz/fuzz-undo-rows
+tests_fuzz_fuzz_undo_rows_SOURCES = tests/fuzz/fuzz-undo-rows.c $(fuzz_craft)
+tests_fuzz_fuzz_undo_rows_LDADD = libkvtest.la libkvdaemon.la
+tests_fuzz_fuzz_undo_rows_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/undo-rows

@@ -60,15 +60,26 @@ uint32_t craft_writer(struct craft *craft)
 	return writer;
 }
 
-void craft_begin(struct craft *craft, struct fake_core *f, uint32_t uid,
-		 const struct kv_layout *fields)
+static void begin(struct craft *craft, struct fake_core *f, struct fake_client *c,
+		  const struct kv_layout *fields)
 {
-	*craft = (struct craft){.f = f, .layout = kv_layout_copy(fields)};
+	*craft = (struct craft){.f = f, .c = c, .layout = kv_layout_copy(fields)};
 	assert_non_null(craft->layout);
-	craft->c = fake_client_new(f, uid, NULL);
 	assert_non_null(craft->c);
 	register_layout(craft);
 	assert_int_equal(craft_writer(craft), 0);
+}
+
+void craft_begin(struct craft *craft, struct fake_core *f, uint32_t uid,
+		 const struct kv_layout *fields)
+{
+	begin(craft, f, fake_client_new(f, uid, NULL), fields);
+}
+
+void craft_begin_self(struct craft *craft, struct fake_core *f, uint32_t uid,
+		      const struct kv_layout *fields)
+{
+	begin(craft, f, fake_client_self(f, uid), fields);
 }
 
 void craft_end(struct craft *craft)

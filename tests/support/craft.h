@@ -23,10 +23,12 @@ struct craft {
 	struct kv_layout *layout; /* derived copy; owned */
 };
 
-/* fields: of a layout that is not derived; copied. */
+/* fields: of a layout that is not derived; copied. The client is a child, or this process. */
 void craft_begin(struct craft *craft, struct fake_core *f, uint32_t uid,
 		 const struct kv_layout *fields);
-void craft_end(struct craft *craft); /* kills the client */
+void craft_begin_self(struct craft *craft, struct fake_core *f, uint32_t uid,
+		      const struct kv_layout *fields);
+void craft_end(struct craft *craft); /* kills a child */
 
 /* Sends a request with that command; the reply, which must say `status`. */
 Kv__Wire__Reply *craft_call(struct craft *craft, Kv__Wire__Request *request, uint32_t status);
