@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/ctl/ctl.h"
-#include "proto/shm.h"
+#include "proto/journal.h"
 #include "tests/support/runner.h"
 
 #define PAGE_BYTES_MAX (1 << 20)
@@ -98,6 +98,20 @@ static const struct field fields[] = {
 	FIELD("Mark", kv_shm_mark, journal_end),
 	FIELD("Block table", kv_shm_entry, stamp),
 	FIELD("Block table", kv_shm_entry, ref),
+	FIELD("Journal", kv_row, prev),
+	FIELD("Journal", kv_row, slot),
+	FIELD("Journal", kv_row, token),
+	FIELD("Journal", kv_row, layer),
+	FIELD("Journal", kv_row, head),
+	FIELD("Journal", kv_row, kind),
+	FIELD("Journal", kv_row, flags),
+	FIELD("Record", kv_record, update),
+	FIELD("Record", kv_record, length_tokens),
+	FIELD("Record", kv_record, position),
+	FIELD("Record", kv_record, planes),
+	FIELD("Record", kv_record, n_rows),
+	FIELD("Record", kv_record, n_steps),
+	FIELD("Record", kv_record, unused),
 };
 
 /* A number of the page, with its thousands separators. */
