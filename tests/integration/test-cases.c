@@ -141,9 +141,12 @@ static void test_layouts(void **state)
 	client = open_client();
 	check_variants(client.session, hashes, true);
 	check_variants(client.session, hashes, false);
-	quantised.k_format = KVC_INT8;
-	kt_fails_null(kvc_layout_register(client.session, &quantised), KVC_EUNSUPPORTED);
+	quantised.k_format = KVC_INT8_MODEL + 1;
+	kt_fails_null(kvc_layout_register(client.session, &quantised), KVC_ETOOBIG);
 	assert_non_null(strstr(kvc_error_text(), "k_format"));
+	quantised.k_format = KVC_INT8; /* the same numbers, stored otherwise */
+	assert_memory_not_equal(kvc_layout_hash(kvc_layout_register(client.session, &quantised)),
+				hashes[0], 32);
 	kvc_close(client.session);
 }
 
