@@ -175,6 +175,33 @@ static void take_from_pool(struct kvc_seq *seq, uint32_t group, uint32_t n)
 	}
 }
 
+/* Blocks of a ring with an undo journal that the next n_tokens tokens write into, and that are
+ * frozen or somebody else's: each is copied first. */
+static uint64_t ring_copies(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct seq_group *g = &seq->groups[group];
+	uint64_t bound = layout->groups[group].bound_slots, n = 0;
+	uint64_t freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
+	uint64_t first = seq->head.length_tokens + (seq->is_open ? seq->open_tokens : 0);
+	uint64_t end = first + n_tokens;
+
+	if (!bound || seq_mode(seq) != KV_JOURNAL_UNDO)
+		return 0;
+	if (first < bound)
+		first = bound;
+	if (end > first + bound)
+		end = first + bound;
+	while (first < end) {
+		uint64_t slot = first % bound, block = slot / layout->block_tokens;
+		uint64_t last = (block + 1) * layout->block_tokens;
+
+		n += block < g->end_block && seq_meta_freeze(g->meta[block]) != freeze;
+		first += (last < bound ? last : bound) - slot;
+	}
+	return n;
+}
+
 /* Blocks that the next n_tokens tokens of a group take, and one to copy into. */
 static uint64_t layer_blocks(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens)
 {
@@ -184,7 +211,8 @@ static uint64_t layer_blocks(const struct kvc_seq *seq, uint32_t group, uint64_t
 	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
 		return 0;
 	return kv_layout_blocks(layout, kv_layout_slots(layout, group, base + n_tokens)) -
-	       kv_layout_blocks(layout, kv_layout_slots(layout, group, base)) + 1;
+	       kv_layout_blocks(layout, kv_layout_slots(layout, group, base)) + 1 +
+	       ring_copies(seq, group, n_tokens);
 }
 
 /* Journal rows of n_tokens one-token updates. */
@@ -247,44 +275,10 @@ uint32_t seq_short_of(struct kvc_seq *seq, uint32_t group, uint64_t n_blocks)
 	return n_blocks > have ? (uint32_t)n_blocks - have : 0;
 }
 
-/* Does a block have one of the slots [first, first + n) of a ring? */
-static bool ring_meets(uint64_t bound, uint64_t first, uint64_t n, uint64_t slot, uint64_t end)
-{
-	return (slot < first + n && end > first) || (first + n > bound && slot < first + n - bound);
-}
-
-/* Blocks that the next tokens of a ring overwrite and that somebody else holds, or held when this
- * sequence was forked or taken over: each is copied first. */
-static uint64_t ring_copies(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct seq_group *g = &seq->groups[group];
-	uint64_t bound = layout->groups[group].bound_slots, block_tokens = layout->block_tokens;
-	uint64_t first = seq->head.length_tokens + (seq->is_open ? seq->open_tokens : 0);
-	uint64_t end = first + n_tokens, n = 0;
-	uint64_t freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
-
-	if (bound == 0 || end <= bound || seq_mode(seq) != KV_JOURNAL_UNDO)
-		return 0;
-	if (first < bound)
-		first = bound;
-	n_tokens = end - first < bound ? end - first : bound;
-	for (uint64_t b = 0; b < g->end_block; b++)
-		n += seq_meta_freeze(g->meta[b]) != freeze &&
-		     ring_meets(bound, first % bound, n_tokens, b * block_tokens,
-				(b + 1) * block_tokens);
-	return n;
-}
-
 void seq_need(struct kvc_seq *seq, uint64_t n_tokens, uint32_t need[KV_GROUPS_MAX])
 {
-	for (uint32_t g = 0; g < seq->n_groups; g++) {
-		uint64_t n = seq_blocks_wanted(seq, g, n_tokens);
-
-		if (g < seq->layout->fields->n_layer_groups)
-			n += ring_copies(seq, g, n_tokens);
-		need[g] = seq_short_of(seq, g, n);
-	}
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		need[g] = seq_short_of(seq, g, seq_blocks_wanted(seq, g, n_tokens));
 }
 
 /* ---- pools and release -------------------------------------------------------------------- */

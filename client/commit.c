@@ -26,7 +26,7 @@ static void put_records(struct kvc_seq *seq)
 {
 	struct kv_record record = journal_record_now(seq);
 	uint64_t row = seq->open_row, last = row;
-	bool extra = seq->open_rows_end > seq->open_extra || seq->open_tokens == 0;
+	bool extra = seq->open_rows_end > seq->open_extra || seq->open_tokens == 0, inner;
 
 	record.update = seq->writer->update + 1;
 	if (seq->head.journal_end > seq->head.journal_first)
@@ -38,12 +38,11 @@ static void put_records(struct kvc_seq *seq)
 		record.length_tokens++;
 		record.position++;
 		record.n_rows = (uint32_t)(row - last - 1);
-		record.n_steps++;
+		inner = !is_last && (is_inner(seq) || seq->open_states);
+		record.n_steps += !inner;
 		if (is_last && seq->open_states)
 			record.planes = seq->open_states;
-		journal_put_record(seq, row - 1, &record,
-				   !is_last && (is_inner(seq) || seq->open_states) ? KV_ROW_INNER :
-										     0);
+		journal_put_record(seq, row - 1, &record, inner ? KV_ROW_INNER : 0);
 	}
 	if (!extra)
 		return;

@@ -99,7 +99,7 @@ int journal_extend(struct kvc_seq *seq, uint64_t end)
 	uint64_t n_new = want_end > g->pending_end ? want_end - g->pending_end : 0;
 
 	if (end - seq->open_first > seq->journal.max_rows ||
-	    want_end - (seq->open_first >> log2) > g->n_entries)
+	    want_end - g->first_block > g->n_entries)
 		return kvc_fail(KVC_EJOURNAL,
 				"the journal would have %llu rows, it may have %llu; fold it, "
 				"release marks, or let it forget",
@@ -157,12 +157,27 @@ static uint64_t n_steps_from(const struct kvc_seq *seq, uint64_t record)
 	       journal_record(seq, record)->n_steps;
 }
 
+/* The record of the step behind one, which is the journal's first from now on: one that can be
+ * stopped at. */
+static uint64_t forget_step(struct kvc_seq *seq, uint64_t record, uint64_t end)
+{
+	bool is_inner;
+
+	do {
+		record = journal_next(seq, record + 1, end);
+		is_inner = journal_row(seq, record)->flags & KV_ROW_INNER;
+		seq->open_scattered |= is_inner || journal_record(seq, record)->n_rows != 0;
+	} while (is_inner);
+	return record;
+}
+
 int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 {
 	const uint64_t end = seq->head.journal_end;
 	const uint32_t log2 = journal_shape(seq)->rows_log2;
+	/* Half a table: the other half is for the update that comes, while this one counts. */
 	const uint64_t table_rows =
-		(uint64_t)(seq->groups[seq->layout->fields->journal_group].n_entries - 2) << log2;
+		(uint64_t)(seq->groups[seq->layout->fields->journal_group].n_entries / 2) << log2;
 	uint64_t most = seq->journal.max_rows < table_rows ? seq->journal.max_rows : table_rows;
 	uint64_t first = seq->open_first, marked = marked_row(seq);
 	bool is_full = end - first + n_rows > most;
@@ -178,8 +193,7 @@ int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 		is_full = end - first + n_rows > most;
 		if (!spare && !(is_full && seq->journal.when_full == KVC_FULL_FORGET))
 			break;
-		first = journal_next(seq, first + 1, end);
-		seq->open_scattered |= journal_record(seq, first)->n_rows != 0;
+		first = forget_step(seq, first, end);
 	}
 	seq->open_first = first;
 	return 0;

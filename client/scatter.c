@@ -264,6 +264,7 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	struct scatter s;
+	uint64_t rows_end;
 
 	if (check_call(seq, layer, index, k, v))
 		return -1;
@@ -285,12 +286,16 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 	s.n_slots = kv_layout_slots(layout, s.map->group,
 				    seq->head.length_tokens + seq->open_tokens);
 	s.given = given_parts(&s);
+	if (s.given == 0)
+		return 0;
 	s.n_slots_before = kv_layout_slots(layout, s.map->group, seq->head.length_tokens);
 	if (n > s.n_slots)
 		return kvc_fail(KVC_ERANGE, "%llu slots of %llu", (unsigned long long)n,
 				(unsigned long long)s.n_slots);
-	if (check_index(&s) ||
-	    journal_extend(seq, seq->open_rows_end + n * s.layer->n_query_groups + 1))
+	if (check_index(&s))
+		return -1;
+	rows_end = seq->open_rows_end + n * s.layer->n_query_groups + 1;
+	if (journal_trim(seq, rows_end - seq->head.journal_end) || journal_extend(seq, rows_end))
 		return -1;
 	return stage_all(&s);
 }

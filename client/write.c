@@ -302,6 +302,14 @@ int kvc_write(kvc_seq *seq, uint32_t layer, const void *k, const void *v)
 
 /* ---- in place ----------------------------------------------------------------------------- */
 
+/* The first n tokens of the open update have slots of their own. */
+static bool is_below_bound(const struct kvc_seq *seq, uint32_t group, uint64_t n)
+{
+	uint64_t end = seq->head.length_tokens + n;
+
+	return kv_layout_slots(seq->layout->fields, group, end) == end;
+}
+
 static int check_span(const struct kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens)
 {
 	const struct kv_layout *layout = seq->layout->fields;
@@ -318,6 +326,11 @@ static int check_span(const struct kvc_seq *seq, uint32_t layer, uint64_t first,
 		return kvc_fail(KVC_EUNSUPPORTED,
 				"tokens that go to the journal are not written in place; use "
 				"kvc_write");
+	if (n_tokens && seq->open_flags & KVC_UPDATE_SCATTER &&
+	    !is_below_bound(seq, group, first + n_tokens))
+		return kvc_fail(KVC_EUNSUPPORTED,
+				"layer %u is full: in a scatter update kvc_scatter gives the slots",
+				layer);
 	return 0;
 }
 
@@ -331,11 +344,13 @@ int64_t kvc_write_span(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_
 
 	if (check_write(seq, layer, first, n_tokens) || check_span(seq, layer, first, n_tokens))
 		return -1;
+	*k = *v = NULL;
+	if (n_tokens == 0)
+		return 0;
 	map = &layout->layer_maps[layer];
 	slot = seq->head.length_tokens + first;
 	part = part_at(seq, map->group, slot, n_tokens);
 	*k = stored_at(seq, &part, map->first_region);
-	*v = NULL;
 	if (has_value(layout, layer))
 		*v = stored_at(seq, &part,
 			       map->first_region + (uint8_t)map->region[KV_PART_V_CODES]);

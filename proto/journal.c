@@ -48,6 +48,9 @@ void kv_head_share(struct kv_head *head)
 	head->n_marks = 0;
 	if (kv_head_mode(head->state) == KV_JOURNAL_REPLAY)
 		return;
+	/* Rows of an undo journal may tell of slots that were overwritten; they stay behind. */
+	if (head->journal_first != head->journal_end)
+		head->state |= KV_HEAD_SCATTERED;
 	head->journal_first = head->journal_end;
 	head->planes = kv_planes(kv_planes_now(head->planes), kv_planes_now(head->planes));
 }

@@ -49,7 +49,7 @@ struct kv_record {
 	uint64_t position;
 	uint32_t planes;  /* version of the sequence planes */
 	uint32_t n_rows;  /* of the step, without the record */
-	uint64_t n_steps; /* steps since the journal began, this one included */
+	uint64_t n_steps; /* since the journal began that can be stopped at, this one included */
 	uint8_t unused[24];
 };
 static_assert(sizeof(struct kv_record) == 64, "record");

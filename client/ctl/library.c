@@ -29,7 +29,13 @@ static bool only_reads(const Kv__Wire__Request *request)
 int ctl_library_call(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply,
 		     struct errbuf *err)
 {
-	if (!ctl_session(ctl))
+	struct kvc_session_options options = {.size = sizeof(options)};
+
+	options.runtime_dir = ctl->runtime_dir;
+	options.deadline_ms = ctl->deadline_ms;
+	if (!ctl->session)
+		ctl->session = kvc_open(&options);
+	if (!ctl->session)
 		return library_error(err);
 	if (session_call(ctl->session, request, reply, ctl->deadline_ms) == 0)
 		return 0;
@@ -44,5 +50,4 @@ void ctl_library_close(struct ctl *ctl)
 {
 	kvc_close(ctl->session);
 	ctl->session = NULL;
-	ctl->writer = NULL;
 }
