@@ -16,3 +16,21 @@ EXTRA_DIST += \
 	tests/model/truth.py \
 	tests/model/undo.py \
 	tests/model/world.py
+
+# The data plane against a shadow (head of mc.h): thousands of steps as a test, any number by hand.
+model_check_sources = \
+	tests/model/mc.h \
+	tests/model/mc_back.c \
+	tests/model/mc_compare.c \
+	tests/model/mc_core.c \
+	tests/model/mc_recover.c \
+	tests/model/mc_shadow.c \
+	tests/model/mc_update.c \
+	tests/model/mc_values.c \
+	tests/model/mc_world.c \
+	tests/support/bare.c \
+	tests/support/bare.h
+check_PROGRAMS += tests/model/model-check
+tests_model_model_check_SOURCES = tests/model/model-check.c $(model_check_sources)
+tests_model_model_check_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS)
+TESTS += tests/model/model-check

@@ -8,6 +8,7 @@
 
 #include "client/codecs.h"
 #include "client/error.h"
+#include "client/reserve.h"
 
 /*
  * Doubles of what client/session.c and client/arenas.c do with a daemon. They are found before
@@ -140,31 +141,66 @@ struct kvc_writer *bare_writer(struct bare *bare, uint32_t index)
 
 static struct seg_place *new_place(struct bare *bare, uint32_t writer, uint64_t max_tokens)
 {
-	struct seg_place *place = &bare->places[bare->n_places];
+	struct seg_place *place;
 	struct errbuf err;
+	uint32_t index = 0;
 
-	CHECK(bare->n_places < 256);
+	while (index < BARE_PLACES && bare->place_used[index])
+		index++;
+	CHECK(index < BARE_PLACES);
+	bare->place_used[index] = true;
+	if (index == bare->n_places)
+		bare->n_places++;
+	place = &bare->places[index];
 	*place = (struct seg_place){
-		.index = bare->n_places++,
+		.index = index,
 		.writer = writer,
 		.layout_id = bare->layout.id,
 		.seq_id = ++bare->next_seq_id,
 		.max_tokens = max_tokens,
 	};
 	CHECK(segment_table_alloc(&bare->segment, place, bare->layout.fields, &err) == 0);
+	for (uint32_t g = 0; g < bare->layout.fields->n_groups; g++)
+		if (bare->most_entries[g] && bare->most_entries[g] < place->n_entries[g])
+			place->n_entries[g] = bare->most_entries[g];
 	return place;
+}
+
+void bare_place_free(struct bare *bare, uint32_t index)
+{
+	struct seg_place *place = &bare->places[index];
+
+	CHECK(bare->place_used[index]);
+	for (uint32_t g = 0; g < bare->layout.fields->n_groups; g++)
+		place->n_entries[g] = segment_n_entries(bare->layout.fields, g, place->max_tokens);
+	segment_table_free(&bare->segment, place);
+	bare->place_used[index] = false;
+}
+
+static struct kvc_seq *attach(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+			      const struct seg_state *state, enum kv_head_state head_state)
+{
+	struct seg_place *place = new_place(bare, writer->index, max_tokens);
+	struct kvc_seq *seq;
+
+	segment_place_init(&bare->segment, place, bare->layout.fields, state, head_state, 0);
+	seq = seq_attach(writer, &bare->layout, place->index, place->seq_id, 0);
+	if (!seq)
+		fprintf(stderr, "bare: %s\n", kvc_error_text());
+	CHECK(seq);
+	return seq;
 }
 
 struct kvc_seq *bare_seq(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
 			 const struct seg_state *state)
 {
-	struct seg_place *place = new_place(bare, writer->index, max_tokens);
-	struct kvc_seq *seq;
+	return attach(bare, writer, max_tokens, state, KV_HEAD_LIVE);
+}
 
-	segment_place_init(&bare->segment, place, bare->layout.fields, state, KV_HEAD_LIVE, 0);
-	seq = seq_attach(writer, &bare->layout, place->index, place->seq_id, 0);
-	CHECK(seq);
-	return seq;
+struct kvc_seq *bare_open(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+			  const struct seg_state *state)
+{
+	return attach(bare, writer, max_tokens, state, KV_HEAD_SNAPSHOT);
 }
 
 void bare_spare_places(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
@@ -220,27 +256,77 @@ void bare_take_back(struct bare *bare, struct kvc_writer *writer, bool all)
 	writer_release(writer, all, take_block, &give);
 }
 
+static uint32_t pool_blocks(const struct bare *bare, uint32_t g)
+{
+	return bare->most_blocks[g] ? bare->most_blocks[g] : BARE_ARENA_BLOCKS;
+}
+
+static bool is_free(const struct bare_arena *a, uint32_t block)
+{
+	return !a->granted[block] && !a->pins[block];
+}
+
+/* All or nothing, as the core does it. */
+static int grant(struct bare *bare, struct kvc_seq *seq, const uint32_t need[KV_GROUPS_MAX])
+{
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		uint32_t n = 0;
+
+		for (uint32_t i = 0; i < pool_blocks(bare, g); i++)
+			n += is_free(&bare->arenas[g], i);
+		if (n < need[g])
+			return kvc_fail(KVC_EPOOL, "%u blocks of group %u, %u are free", need[g], g,
+					n);
+	}
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		struct bare_arena *a = &bare->arenas[g];
+
+		for (uint32_t i = 0, n = need[g]; n; i++) {
+			if (!is_free(a, i))
+				continue;
+			a->granted[i] = 1;
+			scribble(bare, g, i);
+			CHECK(seq_grant(seq, g, g + 1, i, 1) == 0);
+			n--;
+		}
+	}
+	return 0;
+}
+
 int bare_reserve(struct bare *bare, struct kvc_seq *seq, uint64_t n_tokens)
 {
 	uint32_t need[KV_GROUPS_MAX];
 
 	bare_take_back(bare, seq->writer, false);
 	seq_need(seq, n_tokens, need);
-	for (uint32_t g = 0; g < seq->n_groups; g++) {
-		struct bare_arena *a = &bare->arenas[g];
+	return grant(bare, seq, need);
+}
 
-		for (uint32_t i = 0; i < BARE_ARENA_BLOCKS && need[g]; i++) {
-			if (a->granted[i] || a->pins[i])
-				continue;
-			a->granted[i] = 1;
-			scribble(bare, g, i);
-			CHECK(seq_grant(seq, g, g + 1, i, 1) == 0);
-			need[g]--;
-		}
-		if (need[g])
-			return -1;
-	}
-	return 0;
+/* The double of client/reserve.c: what the library asks the daemon for by itself. */
+int reserve_blocks(struct kvc_seq *seq, const uint32_t n_blocks[KV_GROUPS_MAX])
+{
+	struct bare *bare = (struct bare *)(void *)seq->writer->session;
+	uint32_t need[KV_GROUPS_MAX];
+
+	bare_take_back(bare, seq->writer, false);
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		need[g] = seq_short_of(seq, g, n_blocks[g]);
+	return grant(bare, seq, need);
+}
+
+int bare_reserve_scatter(struct bare *bare, struct kvc_seq *seq, uint64_t n_updates,
+			 uint64_t n_rows, uint32_t n_blocks)
+{
+	const struct kv_layout *layout = bare->layout.fields;
+	uint32_t n[KV_GROUPS_MAX] = {0};
+
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
+		n[g] = n_blocks;
+	n[layout->journal_group] = (uint32_t)seq_row_blocks(seq, n_rows + n_updates + 1);
+	if (layout->states_group < layout->n_groups)
+		n[layout->states_group] = (uint32_t)seq_blocks_wanted(seq, layout->states_group,
+								      n_updates);
+	return reserve_blocks(seq, n);
 }
 
 void bare_pin(struct bare *bare, const struct seg_state *state, int n)
@@ -293,22 +379,30 @@ static int hold(struct kv_shm_writer *writer)
 	return -1;
 }
 
-int bare_snapshot(struct bare *bare, uint32_t index, struct seg_state *state)
+void bare_snapshot_held(struct bare *bare, uint32_t index, struct seg_state *state)
 {
 	struct seg_place *place = &bare->places[index];
 	struct kv_shm_writer *writer = segment_writer(&bare->segment, place->writer);
 	struct errbuf err;
 	bool bumped;
 
-	if (hold(writer))
-		return -1;
 	if (segment_read(&bare->segment, place, bare->layout.fields, hold_update(writer), state,
 			 &err)) {
 		fprintf(stderr, "bare: %s\n", err.text);
 		abort();
 	}
 	CHECK(hold_freeze(&bare->segment, place, state, &bumped, &err) == 0);
+	seg_state_share(state, bare->layout.fields);
 	bare_pin(bare, state, 1);
+}
+
+int bare_snapshot(struct bare *bare, uint32_t index, struct seg_state *state)
+{
+	struct kv_shm_writer *writer = segment_writer(&bare->segment, bare->places[index].writer);
+
+	if (hold(writer))
+		return -1;
+	bare_snapshot_held(bare, index, state);
 	hold_release(writer, false);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "daemon/segment.h"
 
 #define BARE_ARENA_BLOCKS 4096u
+#define BARE_PLACES 512u
 
 struct bare_arena {
 	struct arena_map map;
@@ -26,9 +27,13 @@ struct bare {
 	struct segment segment;
 	struct kvc_layout layout;
 	struct bare_arena arenas[KV_GROUPS_MAX];
-	struct seg_place places[256];
-	uint32_t n_places;
+	struct seg_place places[BARE_PLACES];
+	bool place_used[BARE_PLACES];
+	uint32_t n_places; /* none at or behind it was ever used */
 	uint64_t next_seq_id;
+	/* a test may make the world smaller than it is; 0: it does not */
+	uint32_t most_blocks[KV_GROUPS_MAX];  /* of the pool */
+	uint32_t most_entries[KV_GROUPS_MAX]; /* of tables */
 };
 
 /* A layout of n_layers with the given heads and widths of layer i, f32, block_tokens slots. */
@@ -44,15 +49,29 @@ struct kvc_writer *bare_writer(struct bare *bare, uint32_t index);
 /* A new sequence from nothing, or from a copied state (fork, takeover). */
 struct kvc_seq *bare_seq(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
 			 const struct seg_state *state);
+/* A handle on a snapshot, for reading. */
+struct kvc_seq *bare_open(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+			  const struct seg_state *state);
+
+/* The place of a handle that has ended (not of a local fork), or of a dead writer, is free again. */
+void bare_place_free(struct bare *bare, uint32_t place);
+
 void bare_spare_places(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
 		       uint32_t n);
 
 /* What kvc_reserve does: -1 when the pool has no blocks left. Takes back what is released. */
 int bare_reserve(struct bare *bare, struct kvc_seq *seq, uint64_t n_tokens);
+
+/* What kvc_reserve_scatter does. */
+int bare_reserve_scatter(struct bare *bare, struct kvc_seq *seq, uint64_t n_updates,
+			 uint64_t n_rows, uint32_t n_blocks);
 void bare_take_back(struct bare *bare, struct kvc_writer *writer, bool all);
 
 /* A snapshot of a place as the core takes it; pins its blocks. -1: the word was not to be had. */
 int bare_snapshot(struct bare *bare, uint32_t place, struct seg_state *state);
+
+/* The same for a word that is held, and goes on being so. */
+void bare_snapshot_held(struct bare *bare, uint32_t place, struct seg_state *state);
 void bare_pin(struct bare *bare, const struct seg_state *state, int n);
 
 /* An operator's rollback. -1: the word was not to be had. */
