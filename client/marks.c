@@ -81,6 +81,19 @@ int kvc_mark_set(kvc_seq *seq, kvc_mark *mark)
 	return 0;
 }
 
+uint32_t seq_marks(const struct kvc_seq *seq, kvc_mark *marks)
+{
+	for (uint32_t i = 0; i < seq->head.n_marks; i++) {
+		const struct kv_shm_mark *slot = &seq->shm->marks[i];
+
+		marks[i].id = atomic_load_explicit(&slot->id, memory_order_relaxed);
+		marks[i].update = atomic_load_explicit(&slot->update, memory_order_relaxed);
+		marks[i].length_tokens = atomic_load_explicit(&slot->length_tokens,
+							      memory_order_relaxed);
+	}
+	return seq->head.n_marks;
+}
+
 /* Index of a mark, or -1 with KVC_ENOTFOUND. */
 static int find_mark(const struct kvc_seq *seq, const kvc_mark *mark)
 {

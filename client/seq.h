@@ -194,6 +194,9 @@ void seq_end(struct kvc_seq *seq, enum seq_end_how how);
 /* The sequence is a row of a batch: its block i of a group is to be first + i. */
 void seq_set_batch(struct kvc_seq *seq, uint32_t group, uint32_t arena, uint32_t first_block);
 
+/* Marks that count, the oldest first, into marks[KV_MARKS_MAX]; how many there are. */
+uint32_t seq_marks(const struct kvc_seq *seq, kvc_mark *marks);
+
 /* ---- blocks ------------------------------------------------------------------------------- */
 
 /* How many more blocks each group needs so that n_tokens can be appended, one more to copy into

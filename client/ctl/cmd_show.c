@@ -9,25 +9,6 @@
 
 #define LABEL "  %-10s"
 
-/* Asks for an object and gives the first of the reply; NULL if that failed (printed, *code). */
-static Kv__Wire__Object *ask_show(struct ctl *ctl, Kv__Wire__Target *target,
-				  Kv__Wire__Reply **reply, int *code)
-{
-	Kv__Wire__Show message = KV__WIRE__SHOW__INIT;
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
-
-	message.source = target;
-	request.command_case = KV__WIRE__REQUEST__COMMAND_SHOW;
-	request.show = &message;
-	if (ctl_ask(ctl, &request, reply, code))
-		return NULL;
-	if ((*reply)->result_case == KV__WIRE__REPLY__RESULT_OBJECTS &&
-	    (*reply)->objects->n_objects > 0)
-		return (*reply)->objects->objects[0];
-	*code = ctl_unexpected(ctl);
-	return NULL;
-}
-
 /* A layout by its hash; NULL (silently) if it is not to be had. */
 static Kv__Wire__Reply *ask_layout(struct ctl *ctl, const ProtobufCBinaryData *hash)
 {
@@ -134,6 +115,12 @@ static void print_layout(const struct ctl *ctl, const Kv__Wire__Layout *l)
 	fprintf(stream, LABEL "%s, K %s, V %s, blocks of %" PRIu32 " tokens\n", "stored",
 		kv_dtype_name(l->dtype), kv_format_name(l->k_format), kv_format_name(l->v_format),
 		l->block_tokens);
+	for (size_t i = 0; i < l->n_planes; i++) {
+		fprintf(stream, LABEL "%s, ", i == 0 ? "planes" : "",
+			units_clean(l->planes[i]->name).s);
+		fprintf(stream, "%s %s\n", units_bytes(l->planes[i]->bytes).s,
+			l->planes[i]->scope == KV_PLANE_SLOT ? "a slot and head" : "a sequence");
+	}
 	for (size_t i = 0; i < l->n_tags; i++)
 		fprintf(stream, LABEL "%s = %s\n", i == 0 ? "tags" : "",
 			units_clean(l->tags[i]->key).s, units_clean(l->tags[i]->value).s);
@@ -200,7 +187,7 @@ static void print_text(struct ctl *ctl, const Kv__Wire__Object *o, const Kv__Wir
 
 static json_t *layout_json(const Kv__Wire__Layout *l)
 {
-	json_t *layers = json_array(), *tags = json_object();
+	json_t *layers = json_array(), *planes = json_array(), *tags = json_object();
 
 	for (size_t i = 0; i < l->n_layers; i++)
 		json_array_append_new(layers,
@@ -209,15 +196,22 @@ static json_t *layout_json(const Kv__Wire__Layout *l)
 						(json_int_t)l->layers[i]->k_width, "v_width",
 						(json_int_t)l->layers[i]->v_width, "bound_slots",
 						(json_int_t)l->layers[i]->bound_slots));
+	for (size_t i = 0; i < l->n_planes; i++)
+		json_array_append_new(planes,
+				      json_pack("{s:s, s:s, s:I}", "name",
+						units_clean(l->planes[i]->name).s, "scope",
+						l->planes[i]->scope == KV_PLANE_SLOT ? "slot" :
+										       "sequence",
+						"bytes", (json_int_t)l->planes[i]->bytes));
 	for (size_t i = 0; i < l->n_tags; i++)
 		json_object_set_new(tags, units_clean(l->tags[i]->key).s,
 				    json_string(units_clean(l->tags[i]->value).s));
-	return json_pack("{s:o, s:o, s:s, s:s, s:s, s:I, s:I, s:o}", "fingerprint",
+	return json_pack("{s:o, s:o, s:s, s:s, s:s, s:I, s:I, s:o, s:o}", "fingerprint",
 			 object_hex(&l->fingerprint), "layers", layers, "dtype",
 			 kv_dtype_name(l->dtype), "k_format", kv_format_name(l->k_format),
 			 "v_format", kv_format_name(l->v_format), "block_tokens",
 			 (json_int_t)l->block_tokens, "opaque_bytes", (json_int_t)l->opaque_bytes,
-			 "tags", tags);
+			 "planes", planes, "tags", tags);
 }
 
 /* One object; its JSON goes to the end of `shown`. */
@@ -225,12 +219,12 @@ static int show_one(struct ctl *ctl, const char *word, json_t *shown)
 {
 	Kv__Wire__Target target;
 	Kv__Wire__Reply *reply = NULL, *layout = NULL;
-	Kv__Wire__Object *object;
+	const Kv__Wire__Object *object;
 	int code = CTL_OK;
 
 	if (ctl_target(ctl, word, &target))
 		return CTL_USAGE;
-	object = ask_show(ctl, &target, &reply, &code);
+	object = object_ask(ctl, &target, &reply, &code);
 	if (!object)
 		goto out;
 	layout = ask_layout(ctl, &object->layout_hash);

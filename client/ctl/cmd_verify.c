@@ -6,49 +6,17 @@
  * then 4.
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "client/ctl/object.h"
+#include "client/ctl/progress.h"
 
-#define BAR_COLUMNS 40
 #define POLL_FIRST_MS 2
 #define POLL_LAST_MS 100
 
 enum { JOB_RUNNING = 1, JOB_DONE = 2, JOB_FAILED = 3, JOB_CANCELLED = 4 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-	interrupted = number;
-}
-
-static void progress_draw(const struct ctl *ctl, const char *label, const Kv__Wire__JobResult *job)
-{
-	uint64_t total = job->n_total_bytes;
-	unsigned filled = total ? (unsigned)((double)job->n_done_bytes / (double)total *
-					     BAR_COLUMNS) :
-				  0;
-
-	if (!ctl->out.progress)
-		return;
-	if (filled > BAR_COLUMNS)
-		filled = BAR_COLUMNS;
-	fprintf(ctl->out.errors, "\r%-20.20s [", label);
-	for (unsigned i = 0; i < BAR_COLUMNS; i++)
-		fputc(i < filled ? '#' : ' ', ctl->out.errors);
-	fprintf(ctl->out.errors, "] %7s", units_percent(job->n_done_bytes, total).s);
-	fflush(ctl->out.errors);
-}
-
-static void progress_clear(const struct ctl *ctl)
-{
-	if (ctl->out.progress)
-		fputs("\r\033[K", ctl->out.errors);
-}
 
 static Kv__Wire__Reply *job_ask(struct ctl *ctl, Kv__Wire__Request *request, struct errbuf *err)
 {
@@ -101,12 +69,12 @@ static Kv__Wire__Reply *job_follow(struct ctl *ctl, const char *label, Kv__Wire_
 		uint64_t job_id = reply->job->job_id;
 		struct timespec pause = {0, poll_ms * 1000000};
 
-		progress_draw(ctl, label, reply->job);
+		progress_draw(ctl, label, reply->job->n_done_bytes, reply->job->n_total_bytes);
 		ctl_free_reply(reply);
 		nanosleep(&pause, NULL);
 		poll_ms = 2 * poll_ms < POLL_LAST_MS ? 2 * poll_ms : POLL_LAST_MS;
-		reply = job_get(ctl, job_id, interrupted != 0, err);
-		if (interrupted) {
+		reply = job_get(ctl, job_id, progress_interrupted(), err);
+		if (progress_interrupted()) {
 			ctl_free_reply(reply);
 			reply = NULL;
 			errbuf_set(err, KV_ECANCELLED, "%s: cancelled", label);
@@ -245,7 +213,7 @@ static int verify_all(struct ctl *ctl, json_t *verified)
 
 int cmd_verify(struct ctl *ctl, const struct ctl_args *args)
 {
-	struct sigaction act = {.sa_handler = on_signal}, before;
+	struct progress progress;
 	bool all = ctl_option(args, "all") != NULL;
 	json_t *verified;
 	int code;
@@ -253,11 +221,9 @@ int cmd_verify(struct ctl *ctl, const struct ctl_args *args)
 	if (all == (args->n_words > 0))
 		return ctl_usage(ctl, args->command, "verify needs either objects or --all");
 	verified = json_array();
-	sigemptyset(&act.sa_mask);
-	interrupted = 0;
-	sigaction(SIGINT, &act, &before);
+	progress_begin(&progress);
 	code = all ? verify_all(ctl, verified) : verify_words(ctl, args, verified);
-	sigaction(SIGINT, &before, NULL);
+	progress_end(&progress);
 	if (ctl->json && (code == CTL_OK || code == CTL_CORRUPT))
 		ctl_print_json(ctl, json_pack("{s:O}", "verified", verified));
 	json_decref(verified);

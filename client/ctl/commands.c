@@ -21,6 +21,38 @@ static const struct ctl_option fork_options[] = {
 static const struct ctl_option rollback_options[] = {
 	{"keep", "N", "keep the first N tokens", CTL_NOTHING},
 	{"remove", "N", "remove the last N tokens", CTL_NOTHING},
+	{"steps", "N", "go back N steps of the journal", CTL_NOTHING},
+	{"mark", "MARK", "go back to the mark with this number", CTL_NOTHING},
+	END};
+static const struct ctl_option journal_options[] = {
+	{"mode", "MODE", "begin or end a journal: undo, replay or none", CTL_NOTHING}, END};
+static const struct ctl_option mark_options[] = {
+	{"list", NULL, "list the marks instead", CTL_NOTHING},
+	{"release", "MARK", "release this mark and those after it instead", CTL_NOTHING},
+	END};
+static const struct ctl_option replay_options[] = {
+	{"onto", "OBJECT", "sequence that the steps are applied to", CTL_NOTHING},
+	{"steps", "N", "only the first N", CTL_NOTHING},
+	END};
+static const struct ctl_option fold_options[] = {
+	{"keep-rows", "N", "leave the newest N rows in the journal (0)", CTL_NOTHING}, END};
+static const struct ctl_option convert_options[] = {
+	{"format", "K[:V]", "raw, int8, u8, u4, q4, fp8 or int8-model; of K and V", CTL_NOTHING},
+	{"block-tokens", "N", "slots of a block", CTL_NOTHING},
+	END};
+static const struct ctl_option diff_options[] = {
+	{"lines", "N", "most places to print (40)", CTL_NOTHING}, END};
+static const struct ctl_option size_options[] = {
+	{"tokens", "N", "tokens of the sequence", CTL_NOTHING},
+	{"layers", "N", "layers of the model", CTL_NOTHING},
+	{"heads", "N", "key/value heads of a layer", CTL_NOTHING},
+	{"width", "N", "elements of a key", CTL_NOTHING},
+	{"v-width", "N", "elements of a value (as of a key)", CTL_NOTHING},
+	{"bound", "N", "most slots of a layer (no bound)", CTL_NOTHING},
+	{"dtype", "D", "f32, f16 or bf16 (bf16)", CTL_NOTHING},
+	{"format", "K[:V]", "as of convert (raw)", CTL_NOTHING},
+	{"block-tokens", "N", "slots of a block (chosen)", CTL_NOTHING},
+	{"planes", "LIST", "NAME:slot:BYTES,NAME:sequence:BYTES,...", CTL_NOTHING},
 	END};
 static const struct ctl_option verify_options[] = {
 	{"all", NULL, "every snapshot, and every sequence without a writer", CTL_NOTHING}, END};
@@ -57,9 +89,36 @@ const struct ctl_command ctl_commands[] = {
 	 "The new sequence has no writer: a process takes it over (kvc_takeover).", fork_options, 2,
 	 2 * MANY, CTL_NAMES, cmd_fork},
 	{"rollback", "OBJECT...", "Take sequences back to a shorter length, all or none",
-	 "One of --keep and --remove is needed. A writer that is at work is told by its\n"
-	 "next commit (KVC_EMOVED).",
+	 "One of --keep, --remove, --steps and --mark is needed. A writer that is at work\n"
+	 "is told by its next commit (KVC_EMOVED). With an undo journal, and to marks and\n"
+	 "steps, only sequences without writer go back.",
 	 rollback_options, 1, MANY, CTL_NAMES, cmd_rollback},
+	{"journal", "OBJECT", "Show a journal, or set its mode",
+	 "The mode can be changed while there are no rows and no marks, of a sequence\n"
+	 "without writer.",
+	 journal_options, 1, 1, CTL_NAMES, cmd_journal},
+	{"mark", "OBJECT", "Set, list or release marks",
+	 "OBJECT is a sequence without writer. A mark is a point to go back to (rollback\n"
+	 "--mark); it is gone when it is released or a rollback goes past it.",
+	 mark_options, 1, 1, CTL_NAMES, cmd_mark},
+	{"replay", "OBJECT", "Apply the steps of a replay journal elsewhere",
+	 "OBJECT is a snapshot or a sequence without writer; the other one is a fork of\n"
+	 "the same base, without writer, where OBJECT's journal begins.",
+	 replay_options, 1, 1, CTL_NAMES, cmd_replay},
+	{"fold", "OBJECT", "Turn rows of a replay journal into blocks",
+	 "OBJECT is a sequence without writer. Snapshots and forks keep what they have.",
+	 fold_options, 1, 1, CTL_NAMES, cmd_fold},
+	{"convert", "OBJECT NAME", "Make the same tokens in another format",
+	 "OBJECT is a snapshot or a sequence without writer, and stays. The new sequence\n"
+	 "has no writer and shares nothing.",
+	 convert_options, 2, 2, CTL_NAMES, cmd_convert},
+	{"diff", "OBJECT OBJECT", "Show where two sequences or snapshots differ",
+	 "Both have one layout and no writer. Exit code 1 if they differ.", diff_options, 2, 2,
+	 CTL_NAMES, cmd_diff},
+	{"size", "[OBJECT]", "Say what a sequence takes, by part",
+	 "Of the layout of OBJECT, or of a geometry that options name: --layers, --heads,\n"
+	 "--width and --tokens are needed then, and no daemon is asked.",
+	 size_options, 0, 1, CTL_NAMES, cmd_size},
 	{"rm", "OBJECT...", "Remove snapshots, and sequences without a writer",
 	 "Forks and open handles keep the blocks that they use. One after the other: what\n"
 	 "cannot be removed is named, the rest goes.",

@@ -30,6 +30,7 @@ enum ctl_exit {
 };
 
 struct kvc_session;
+struct kvc_writer;
 
 struct ctl {
 	struct out out;
@@ -43,6 +44,7 @@ struct ctl {
 		    struct errbuf *err);
 	void *call_arg;              /* of a test */
 	struct kvc_session *session; /* of the library, made by its first call */
+	struct kvc_writer *writer;   /* of that session, for objects that are held */
 };
 
 /* What an argument is, for completion. */
@@ -84,6 +86,13 @@ int cmd_tree(struct ctl *ctl, const struct ctl_args *args);
 int cmd_snapshot(struct ctl *ctl, const struct ctl_args *args);
 int cmd_fork(struct ctl *ctl, const struct ctl_args *args);
 int cmd_rollback(struct ctl *ctl, const struct ctl_args *args);
+int cmd_journal(struct ctl *ctl, const struct ctl_args *args);
+int cmd_mark(struct ctl *ctl, const struct ctl_args *args);
+int cmd_replay(struct ctl *ctl, const struct ctl_args *args);
+int cmd_fold(struct ctl *ctl, const struct ctl_args *args);
+int cmd_convert(struct ctl *ctl, const struct ctl_args *args);
+int cmd_diff(struct ctl *ctl, const struct ctl_args *args);
+int cmd_size(struct ctl *ctl, const struct ctl_args *args);
 int cmd_rm(struct ctl *ctl, const struct ctl_args *args);
 int cmd_verify(struct ctl *ctl, const struct ctl_args *args);
 int cmd_session_ls(struct ctl *ctl, const struct ctl_args *args);
@@ -145,6 +154,11 @@ int ctl_new_name(struct ctl *ctl, const char *word, Kv__Wire__Target *target);
  * (the parser has seen to it that they are at most KV_TARGETS_MAX). -1 with a message. */
 int ctl_pairs(struct ctl *ctl, const struct ctl_args *args, const char *made,
 	      Kv__Wire__Target *sources);
+
+/* ---- held.c ------------------------------------------------------------------------------- */
+
+/* The session of the library, opened if there is none yet; NULL with the library's error. */
+struct kvc_session *ctl_session(struct ctl *ctl);
 
 /* ---- library.c ---------------------------------------------------------------------------- */
 

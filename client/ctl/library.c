@@ -29,13 +29,7 @@ static bool only_reads(const Kv__Wire__Request *request)
 int ctl_library_call(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **reply,
 		     struct errbuf *err)
 {
-	struct kvc_session_options options = {.size = sizeof(options)};
-
-	options.runtime_dir = ctl->runtime_dir;
-	options.deadline_ms = ctl->deadline_ms;
-	if (!ctl->session)
-		ctl->session = kvc_open(&options);
-	if (!ctl->session)
+	if (!ctl_session(ctl))
 		return library_error(err);
 	if (session_call(ctl->session, request, reply, ctl->deadline_ms) == 0)
 		return 0;
@@ -50,4 +44,5 @@ void ctl_library_close(struct ctl *ctl)
 {
 	kvc_close(ctl->session);
 	ctl->session = NULL;
+	ctl->writer = NULL;
 }

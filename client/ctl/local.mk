@@ -5,13 +5,20 @@ noinst_LTLIBRARIES += libkvctl.la
 libkvctl_la_SOURCES = \
 	client/ctl/ask.c \
 	client/ctl/cmd_bench.c \
+	client/ctl/cmd_convert.c \
 	client/ctl/cmd_demo.c \
+	client/ctl/cmd_diff.c \
+	client/ctl/cmd_fold.c \
 	client/ctl/cmd_fork.c \
+	client/ctl/cmd_journal.c \
 	client/ctl/cmd_ls.c \
+	client/ctl/cmd_mark.c \
+	client/ctl/cmd_replay.c \
 	client/ctl/cmd_rm.c \
 	client/ctl/cmd_rollback.c \
 	client/ctl/cmd_session.c \
 	client/ctl/cmd_show.c \
+	client/ctl/cmd_size.c \
 	client/ctl/cmd_snapshot.c \
 	client/ctl/cmd_status.c \
 	client/ctl/cmd_tree.c \
@@ -23,9 +30,12 @@ libkvctl_la_SOURCES = \
 	client/ctl/demo_print.c \
 	client/ctl/demo_process.c \
 	client/ctl/demo_role.c \
+	client/ctl/geometry.c client/ctl/geometry.h \
+	client/ctl/held.c client/ctl/held.h \
 	client/ctl/help.c \
 	client/ctl/object.c client/ctl/object.h \
 	client/ctl/options.c \
+	client/ctl/progress.c client/ctl/progress.h \
 	client/ctl/table.c client/ctl/table.h \
 	client/ctl/units.c client/ctl/units.h
 libkvctl_la_CPPFLAGS = $(AM_CPPFLAGS) \

@@ -68,6 +68,30 @@ void object_list_fini(struct object_list *list)
 	memset(list, 0, sizeof(*list));
 }
 
+const Kv__Wire__Object *object_ask(struct ctl *ctl, Kv__Wire__Target *target,
+				   Kv__Wire__Reply **reply, int *code)
+{
+	Kv__Wire__Show message = KV__WIRE__SHOW__INIT;
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+
+	message.source = target;
+	request.command_case = KV__WIRE__REQUEST__COMMAND_SHOW;
+	request.show = &message;
+	if (ctl_ask_for(ctl, &request, KV__WIRE__REPLY__RESULT_OBJECTS, reply, code))
+		return NULL;
+	if ((*reply)->objects->n_objects > 0)
+		return (*reply)->objects->objects[0];
+	ctl_free_reply(*reply);
+	*reply = NULL;
+	*code = ctl_unexpected(ctl);
+	return NULL;
+}
+
+bool object_is_snapshot(const Kv__Wire__Object *object)
+{
+	return object->kind == SNAPSHOT;
+}
+
 const char *object_state(const Kv__Wire__Object *object)
 {
 	if (object->local)

@@ -16,6 +16,12 @@ struct object_list {
 int object_list_get(struct ctl *ctl, const char *prefix, struct object_list *list, int *code);
 void object_list_fini(struct object_list *list);
 
+/* Everything about one object. It belongs to *reply, which ctl_free_reply() frees; NULL, with the
+ * error printed and *code set, then there is no reply. */
+const Kv__Wire__Object *object_ask(struct ctl *ctl, Kv__Wire__Target *target,
+				   Kv__Wire__Reply **reply, int *code);
+bool object_is_snapshot(const Kv__Wire__Object *object);
+
 /* "live", "parked", "snapshot", "local fork", "local snapshot". */
 const char *object_state(const Kv__Wire__Object *object);
 const char *object_journal_mode(const Kv__Wire__Object *object);

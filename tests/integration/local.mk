@@ -51,6 +51,12 @@ tests_integration_test_convert_SOURCES = \
 	tests/integration/test-convert.c tests/integration/shadow.c tests/integration/shadow.h
 tests_integration_test_convert_LDADD = libkvtestclient.la
 
+integration_tests += tests/integration/test-ctl-journals
+tests_integration_test_ctl_journals_SOURCES = tests/integration/test-ctl-journals.c \
+	tests/integration/shadow.c tests/integration/shadow.h
+tests_integration_test_ctl_journals_LDADD = libkvtestclient.la
+EXTRA_tests_integration_test_ctl_journals_DEPENDENCIES = kvcachectl$(EXEEXT) kvcached$(EXEEXT)
+
 integration_tests += tests/integration/test-faults
 tests_integration_test_faults_SOURCES = tests/integration/test-faults.c
 tests_integration_test_faults_LDADD = libkvtest.la libkvcache.la

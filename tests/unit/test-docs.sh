@@ -97,7 +97,7 @@ completes() { # EXPECTED WORD...: what is offered for the last word
 		echo "not ok $number - completion of \"$*\""
 	fi
 }
-completes "status show snapshot session" kvcachectl s
+completes "status show snapshot size session" kvcachectl s
 completes "ls end" kvcachectl session ""
 completes "--keep" kvcachectl --runtime-dir / rollback --k
 completes "--all" kvcachectl --json verify --a
