@@ -3,9 +3,11 @@
  * others decode from its memory at the same time, and everything is compared bit for bit with
  * processes that worked alone.
  *
- * Acts: four processes alone; process A; four samplers together; then the daemon is asked. Nothing
- * is left behind, whatever happens: processes end with this one, the private daemon is stopped,
- * the folder is removed. Exit code 4 if a bit differs.
+ * First act: four processes alone; process A; four samplers together; then the daemon is asked.
+ * Second act: the same with a prompt in 8 bits and replay journals over it (one process computes
+ * all four samples alone), and each storage format scores the text. Nothing is left behind,
+ * whatever happens: processes end with this one, the private daemon is stopped, the folder is
+ * removed. Exit code 4 if a bit differs.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -32,17 +34,22 @@ static void say(const struct demo *demo, const char *text)
 		fprintf(demo->ctl->out.errors, "\r\033[K%s", text);
 }
 
+const uint32_t demo_formats[DEMO_FORMATS] = {KV_FORMAT_RAW, KV_FORMAT_INT8, KV_FORMAT_INT8_MODEL,
+					     KV_FORMAT_U8,  KV_FORMAT_FP8,  KV_FORMAT_U4,
+					     KV_FORMAT_Q4};
+
 /* ---- the acts ----------------------------------------------------------------------------- */
 
 /* Starts four of one role; they work at the same time; when all have told, they wait. */
-static int act_four(struct demo *demo, enum demo_role role, struct demo_process *four,
+static int act_four(struct demo *demo, struct demo_process kind, struct demo_process *four,
 		    double *seconds, uint64_t *pss_bytes, struct errbuf *err)
 {
 	double start_s;
 
 	for (unsigned i = 0; i < DEMO_SAMPLERS; i++) {
-		four[i] = (struct demo_process){.role = role, .index = i};
-		four[i].drafts = role == DEMO_SAMPLE && i == 0;
+		four[i] = kind;
+		four[i].index = i;
+		four[i].drafts = kind.role == DEMO_SAMPLE && (i == 0 || kind.act == 2);
 		if (demo_spawn(&four[i], &demo->settings, err))
 			return -1;
 	}
@@ -73,22 +80,37 @@ static int act_end(struct demo_process *four, struct errbuf *err)
 	return rc;
 }
 
-/* Process A: told, gone and waited for. */
-static int act_first(struct demo *demo, struct errbuf *err)
+/* One process: told, gone and waited for. */
+static int act_one(struct demo *demo, struct demo_process kind, struct demo_process *one,
+		   double *seconds, struct errbuf *err)
 {
-	struct demo_process *first = &demo->result.first;
 	double start_s = demo_now_s();
 
-	*first = (struct demo_process){.role = DEMO_PREFILL};
-	demo->has_objects = true;
-	if (demo_spawn(first, &demo->settings, err) || demo_hear(first, err) ||
-	    demo_wait(first, err))
+	*one = kind;
+	demo->has_objects |= kind.role == DEMO_PREFILL;
+	if (demo_spawn(one, &demo->settings, err) || demo_hear(one, err) || demo_wait(one, err))
 		return -1;
-	demo->result.first_s = demo_now_s() - start_s;
+	*seconds = demo_now_s() - start_s;
 	return 0;
 }
 
-/* ---- what the daemon says ----------------------------------------------------------------- */
+/* All formats at the same time. */
+static int act_formats(struct demo *demo, struct errbuf *err)
+{
+	struct demo_process *formats = demo->result.formats;
+	double start_s = demo_now_s();
+
+	for (unsigned i = 0; i < DEMO_FORMATS; i++) {
+		formats[i] = (struct demo_process){.role = DEMO_SCORE, .act = 2, .index = i};
+		if (demo_spawn(&formats[i], &demo->settings, err))
+			return -1;
+	}
+	for (unsigned i = 0; i < DEMO_FORMATS; i++)
+		if (demo_hear(&formats[i], err) || demo_wait(&formats[i], err))
+			return -1;
+	demo->result.formats_s = demo_now_s() - start_s;
+	return 0;
+}
 
 static int library_error(struct errbuf *err)
 {
@@ -104,44 +126,6 @@ static int open_session(struct demo *demo, struct errbuf *err)
 	if (!demo->ctl->session)
 		demo->ctl->session = kvc_open(&options);
 	return demo->ctl->session ? 0 : library_error(err);
-}
-
-static int ask_gauges(struct demo *demo, struct errbuf *err)
-{
-	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
-	Kv__Wire__Reply *reply;
-
-	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
-	request.status = &message;
-	if (demo->ctl->call(demo->ctl, &request, &reply, err))
-		return -1;
-	if (reply->result_case == KV__WIRE__REPLY__RESULT_STATUS_RESULT) {
-		demo->result.live_bytes = reply->status_result->pool_live_bytes;
-		demo->result.cached_bytes = reply->status_result->pool_cached_bytes;
-		demo->result.reserved_bytes = reply->status_result->pool_reserved_bytes;
-		demo->result.daemon_pss_bytes = demo_daemon_pss_bytes(
-			(pid_t)reply->status_result->core_pid);
-	}
-	ctl_free_reply(reply);
-	return 0;
-}
-
-static int ask_verify(struct demo *demo, struct errbuf *err)
-{
-	char *name = ctl_format("%s/prompt", demo->settings.prefix);
-	struct kvc_verify_result found = {0};
-	int rc = kvc_verify(demo->ctl->session, name, NULL, NULL, &found);
-
-	free(name);
-	if (rc && kvc_error() != KVC_ECORRUPT)
-		return library_error(err);
-	demo->result.verify_bytes = found.n_bytes;
-	demo->result.verify_blocks = found.n_blocks;
-	demo->result.verify_known = found.n_known;
-	demo->result.verify_bad = found.n_bad;
-	demo->result.verify_bad_token = found.first_bad_token;
-	return 0;
 }
 
 /* ---- the whole ---------------------------------------------------------------------------- */
@@ -170,27 +154,57 @@ static int set_up(struct demo *demo, struct errbuf *err)
 	return 0;
 }
 
-static int acts(struct demo *demo, struct errbuf *err)
+#define ACT(number, who) ((struct demo_process){.role = (who), .act = (number)})
+
+static int first_act(struct demo *demo, struct errbuf *err)
 {
 	struct demo_result *r = &demo->result;
 	bool own_daemon = demo->settings.prefix[4] == '\0';
+	double look_s;
 
 	say(demo, "four processes compute the prompt and sample, each alone ...");
-	if (act_four(demo, DEMO_PRIVATE, r->alone, &r->alone_s, &r->alone_pss_bytes, err) ||
+	if (act_four(demo, ACT(1, DEMO_PRIVATE), r->alone, &r->alone_s, &r->alone_pss_bytes, err) ||
 	    act_end(r->alone, err))
 		return -1;
 	if (own_daemon && demo_daemon_start(&demo->daemon, demo->ctl, &demo->settings, err))
 		return -1;
 	say(demo, "process A computes the prompt, publishes it and goes ...");
-	if (act_first(demo, err))
+	if (act_one(demo, ACT(1, DEMO_PREFILL), &r->first, &r->first_s, err))
 		return -1;
 	say(demo, "four processes fork the prompt and sample ...");
-	if (act_four(demo, DEMO_SAMPLE, r->together, &r->together_s, &r->together_pss_bytes, err))
+	if (act_four(demo, ACT(1, DEMO_SAMPLE), r->together, &r->together_s, &r->together_pss_bytes,
+		     err))
+		return -1;
+	return act_one(demo, ACT(1, DEMO_LOOK), &r->look, &look_s, err);
+}
+
+static int second_act(struct demo *demo, struct errbuf *err)
+{
+	struct demo_result *r = &demo->result;
+	uint64_t pss_bytes = 0;
+	double look_s;
+
+	say(demo, "one process samples four times over a prompt in 8 bits, alone ...");
+	if (act_one(demo, ACT(2, DEMO_PRIVATE), &r->journal.alone, &r->journal.alone_s, err))
+		return -1;
+	say(demo, "process B computes the prompt in 8 bits, publishes it and goes ...");
+	if (act_one(demo, ACT(2, DEMO_PREFILL), &r->journal.first, &r->journal.first_s, err))
+		return -1;
+	say(demo, "four processes fork it, each with a replay journal ...");
+	if (act_four(demo, ACT(2, DEMO_SAMPLE), r->journal.together, &r->journal.together_s,
+		     &pss_bytes, err) ||
+	    act_one(demo, ACT(2, DEMO_LOOK), &r->journal.look, &look_s, err))
+		return -1;
+	say(demo, "each storage format scores the text ...");
+	return act_formats(demo, err);
+}
+
+static int acts(struct demo *demo, struct errbuf *err)
+{
+	if (first_act(demo, err) || second_act(demo, err))
 		return -1;
 	say(demo, "");
-	if (open_session(demo, err) || ask_gauges(demo, err) || ask_verify(demo, err))
-		return -1;
-	return 0;
+	return open_session(demo, err);
 }
 
 /* Removes the names; on a private daemon they go with it. Errors are of no use to anybody here. */
@@ -202,9 +216,12 @@ static void remove_objects(struct demo *demo)
 		return;
 	if (open_session(demo, &err))
 		return;
-	for (unsigned i = 0; i <= DEMO_SAMPLERS; i++) {
-		char *name = i == 0 ? ctl_format("%s/prompt", demo->settings.prefix) :
-				      ctl_format("%s/sample-%u", demo->settings.prefix, i);
+	for (unsigned i = 0; i <= 2 * DEMO_SAMPLERS + 1; i++) {
+		const char *act = i > DEMO_SAMPLERS ? "int8/" : "";
+		unsigned number = i % (DEMO_SAMPLERS + 1);
+		char *name = number == 0 ? ctl_format("%s/%sprompt", demo->settings.prefix, act) :
+					   ctl_format("%s/%ssample-%u", demo->settings.prefix, act,
+						      number);
 
 		kvc_remove(demo->ctl->session, name);
 		free(name);
@@ -219,8 +236,15 @@ static void tear_down(struct demo *demo)
 	for (unsigned i = 0; i < DEMO_SAMPLERS; i++) {
 		demo_kill(&r->alone[i]);
 		demo_kill(&r->together[i]);
+		demo_kill(&r->journal.together[i]);
 	}
+	for (unsigned i = 0; i < DEMO_FORMATS; i++)
+		demo_kill(&r->formats[i]);
 	demo_kill(&r->first);
+	demo_kill(&r->look);
+	demo_kill(&r->journal.alone);
+	demo_kill(&r->journal.first);
+	demo_kill(&r->journal.look);
 	remove_objects(demo);
 	kvc_close(demo->ctl->session);
 	demo->ctl->session = NULL;
@@ -265,12 +289,15 @@ static int report(struct demo *demo, struct errbuf *err)
 			out_plain(&ctl->out, BOLD));
 	ctl->now_unix_ns = now_unix_ns();
 	tree_show(ctl, NULL, ctl->json ? &demo->result.tree : NULL, &code);
-	if (act_end(demo->result.together, err))
+	if (act_end(demo->result.together, err) || act_end(demo->result.journal.together, err))
 		return -1;
-	if (ctl->json)
+	if (ctl->json) {
 		demo_print_json(ctl, &demo->settings, &demo->result);
-	else
-		demo_print_samples(ctl, &demo->settings, &demo->result);
+		return 0;
+	}
+	demo_print_samples(ctl, &demo->settings, &demo->result);
+	demo_print_journal(ctl, &demo->settings, &demo->result);
+	demo_print_formats(ctl, &demo->settings, &demo->result);
 	return 0;
 }
 
@@ -303,7 +330,7 @@ int cmd_demo(struct ctl *ctl, const struct ctl_args *args)
 	uint64_t n_tokens;
 	int code = CTL_USAGE;
 
-	demo->ctl = ctl;
+	demo->ctl = s->ctl = ctl;
 	s->deadline_ms = ctl->deadline_ms;
 	s->keep = ctl_option(args, "keep") != NULL;
 	s->flips = ctl_option(args, "flip-bit") != NULL;
@@ -318,7 +345,9 @@ int cmd_demo(struct ctl *ctl, const struct ctl_args *args)
 		say(demo, "");
 		code = ctl_fail(ctl, &err);
 	} else {
-		code = demo_is_good(&demo->result) ? CTL_OK : CTL_CORRUPT;
+		code = demo_is_good(&demo->result) && demo_journal_is_good(&demo->result) ?
+			       CTL_OK :
+			       CTL_CORRUPT;
 		print_kept(demo);
 	}
 	tear_down(demo);

@@ -133,8 +133,9 @@ const struct ctl_command ctl_commands[] = {
 	 MANY, CTL_NOTHING, cmd_session_end},
 	{"demo", "", "Show one prompt used by several processes, and prove it",
 	 "Starts a private daemon with a pool of 256 MiB, unless --runtime-dir is given,\n"
-	 "and leaves nothing behind. Exit code 4 if a bit differs from processes that\n"
-	 "work alone.",
+	 "and leaves nothing behind. First a raw cache, then one in 8 bits with replay\n"
+	 "journals over it; last a table of all formats. Exit code 4 if a bit differs\n"
+	 "from processes that work alone.",
 	 demo_options, 0, 0, CTL_NOTHING, cmd_demo},
 	{"bench", "", "Measure round trip, commit, rollback, snapshot, fork on this machine", "",
 	 bench_options, 0, 0, CTL_NOTHING, cmd_bench},

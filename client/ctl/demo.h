@@ -1,7 +1,8 @@
 /*
  * The parts of kvcachectl demo: processes with roles (demo_process.c), what they do
- * (demo_role.c), a private daemon (demo_daemon.c), the report (demo_print.c). The flow is in
- * cmd_demo.c.
+ * (demo_role.c and, for the second act and what is asked of the daemon, demo_journal.c and
+ * demo_look.c), a private daemon (demo_daemon.c), the report (demo_print.c, demo_print_journal.c,
+ * demo_json.c). The flow is in cmd_demo.c.
  *
  * The program that tells the story opens no session before the last of its processes has been
  * forked, so no child inherits a messaging library that has been used.
@@ -13,6 +14,7 @@
 #include <sys/types.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/format.h"
 
 #define DEMO_SAMPLERS 4
 #define DEMO_TOKENS_MIN 20
@@ -21,9 +23,16 @@
 #define DEMO_DRAFT 8
 #define DEMO_DRAFT_WRONG 5 /* of those, rolled back */
 #define DEMO_TEMPERATURE 0.8
+#define DEMO_JOURNAL_FORMAT KV_FORMAT_INT8 /* of the second act's prompt */
+#define DEMO_FORMATS KV_FORMAT_MAX
+#define DEMO_SCORE_TOKENS 640 /* of the prompt's text, for the table of formats */
+
+/* In the order of the table. */
+extern const uint32_t demo_formats[DEMO_FORMATS];
 
 struct demo_settings {
 	char model[PATH_MAX], tokenizer[PATH_MAX], prompt[PATH_MAX];
+	struct ctl *ctl;
 	size_t n_tokens;
 	bool keep, flips;
 	uint64_t flip_token;
@@ -46,17 +55,27 @@ struct demo_report {
 	uint64_t n_kv_bytes, n_kv_rows_differ; /* K and V of the prompt compared */
 	uint64_t first_kv_differs;             /* token */
 	uint64_t n_drafted, n_rolled_back;
+	/* the second act's samplers */
+	uint64_t n_replayed, journal_bytes;
+	bool replay_differs;
+	/* the daemon: gauges, PSS, its look at the prompt */
+	uint64_t live_bytes, gauge_cached_bytes, reserved_bytes, daemon_pss_bytes;
+	uint64_t verify_bytes, verify_blocks, verify_known, verify_bad, verify_bad_token;
+	/* a format */
+	uint64_t n_scored, journal_token_bytes;
+	double bits_per_byte, bits_per_byte_replay;
 	uint32_t n_ids;
 	uint32_t ids[DEMO_TOKENS_MAX];
 };
 
-enum demo_role { DEMO_PRIVATE, DEMO_PREFILL, DEMO_SAMPLE };
+enum demo_role { DEMO_PRIVATE, DEMO_PREFILL, DEMO_SAMPLE, DEMO_LOOK, DEMO_SCORE };
 
 struct demo_process {
 	pid_t pid; /* 0: none */
 	int fd;
 	enum demo_role role;
-	unsigned index; /* of the four; its seed is index + 1 */
+	int act;        /* 1: raw; 2: a quantised prompt, replay journals */
+	unsigned index; /* of the four; its seed is index + 1. Of demo_formats */
 	bool drafts;
 	struct demo_report report; /* the last one */
 };
@@ -121,23 +140,54 @@ int demo_find_file(char path[PATH_MAX], const char *name, struct errbuf *err);
 /* ---- demo_print.c ------------------------------------------------------------------------- */
 
 struct demo_result {
-	struct demo_process alone[DEMO_SAMPLERS], first, together[DEMO_SAMPLERS];
-	double alone_s, first_s, together_s; /* wall time of the acts */
-	uint64_t alone_pss_bytes, together_pss_bytes, daemon_pss_bytes;
-	uint64_t live_bytes, cached_bytes, reserved_bytes; /* gauges */
-	uint64_t verify_bytes, verify_blocks, verify_known, verify_bad, verify_bad_token;
+	struct demo_process alone[DEMO_SAMPLERS], first, together[DEMO_SAMPLERS], look;
+	double alone_s, first_s, together_s; /* wall time */
+	uint64_t alone_pss_bytes, together_pss_bytes;
 	json_t *tree; /* with --json */
+	/* the second act */
+	struct {
+		struct demo_process alone, first, together[DEMO_SAMPLERS], look;
+		double alone_s, first_s, together_s;
+	} journal;
+	struct demo_process formats[DEMO_FORMATS];
+	double formats_s;
 };
 
 /* Everything is as it should be. */
 bool demo_is_good(const struct demo_result *result);
+bool demo_journal_is_good(const struct demo_result *result);
 
 /* The table, before the tree; the samples, after it. */
 void demo_print_table(const struct ctl *ctl, const struct demo_settings *settings,
 		      const struct demo_result *result);
 void demo_print_samples(const struct ctl *ctl, const struct demo_settings *settings,
 			const struct demo_result *result);
+
+/* The second act, demo_print_journal.c. */
+void demo_print_journal(const struct ctl *ctl, const struct demo_settings *settings,
+			const struct demo_result *result);
+void demo_print_formats(const struct ctl *ctl, const struct demo_settings *settings,
+			const struct demo_result *result);
+json_t *demo_journal_json(const struct demo_result *result);
+json_t *demo_formats_json(const struct demo_result *result);
+
+/* demo_json.c */
 void demo_print_json(struct ctl *ctl, const struct demo_settings *settings,
 		     const struct demo_result *result);
+
+/* Shared by the three. Sums over four processes, of a field at an offset in their reports. */
+uint64_t demo_sum(const struct demo_process *four, size_t off);
+#define DEMO_SUM(four, field) demo_sum(four, offsetof(struct demo_report, field))
+double demo_mean(const struct demo_process *four, size_t off);
+#define DEMO_MEAN(four, field) demo_mean(four, offsetof(struct demo_report, field))
+uint64_t demo_copy_limit(const struct demo_result *result);
+void demo_heading(const struct ctl *ctl, const char *text);
+/* A line of the story, which is freed, and how long it took. */
+void demo_line(const struct ctl *ctl, double seconds, char *text);
+/* A line of the proof. */
+void demo_check(const struct ctl *ctl, bool good, const char *what, const char *found);
+/* The text of a sample; what is not printable ASCII is a space. The caller frees. */
+struct tokenizer;
+char *demo_sample_text(const struct tokenizer *tokenizer, const struct demo_report *report);
 
 #endif

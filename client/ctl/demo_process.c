@@ -44,9 +44,12 @@ double demo_now_s(void)
 
 static const char *role_name(const struct demo_process *process)
 {
-	static const char *const names[] = {"process alone", "process A", "sampler"};
+	static const char *const names[] = {"process alone", "process A", "sampler",
+					    "process that asks the daemon",
+					    "process that scores a format"};
 
-	return names[process->role];
+	return process->role == DEMO_PREFILL && process->act == 2 ? "process B" :
+								    names[process->role];
 }
 
 int demo_spawn(struct demo_process *process, const struct demo_settings *settings,

@@ -13,44 +13,43 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/ctl/demo.h"
+#include "client/ctl/demo_role.h"
 #include "client/examples/decode.h"
 #include "client/examples/kv_shared.h"
-#include "client/examples/prompt.h"
 #include "client/session.h"
 
-struct role {
-	const struct demo_process *process;
-	const struct demo_settings *settings;
-	struct llama *model;
-	struct tokenizer *tokenizer;
-	struct prompt prompt;
-	struct kv_cache *kv;
-	kvc_session *session;
-	kvc_layout *layout;
-	kvc_writer *writer;
-	kvc_seq *seq;
-	FILE *logits;  /* written by a private run, read by a sampler */
-	bool guessing; /* tokens that will be rolled back: not counted, not compared */
-	double start_s;
-	struct demo_report report;
-};
-
-static char *data_path(const struct role *r, const char *what, unsigned index)
+char *role_name(const struct role *r, const char *what)
 {
-	return ctl_format("%s/%s-%u", r->settings->dir, what, index);
+	return ctl_format("%s/%s%s", r->settings->prefix, r->process->act == 2 ? "int8/" : "",
+			  what);
 }
 
 static FILE *data_open(const struct role *r, const char *what, unsigned index, const char *mode,
 		       struct errbuf *err)
 {
-	char *path = data_path(r, what, index);
+	char *path = ctl_format("%s/%s-%d-%u", r->settings->dir, what, r->process->act, index);
 	FILE *file = fopen(path, mode);
 
 	if (!file)
 		errbuf_errno(err, KV_EINTERNAL, errno, "%s", path);
 	free(path);
 	return file;
+}
+
+int role_open_logits(struct role *r, unsigned int index, const char *mode, struct errbuf *err)
+{
+	r->logits = data_open(r, "logits", index, mode, err);
+	return r->logits ? 0 : -1;
+}
+
+int role_close_logits(struct role *r, struct errbuf *err)
+{
+	FILE *file = r->logits;
+
+	r->logits = NULL;
+	if (file && fclose(file))
+		return errbuf_errno(err, KV_EINTERNAL, errno, "logits file");
+	return 0;
 }
 
 static int load(struct role *r, struct errbuf *err)
@@ -78,12 +77,21 @@ static int load(struct role *r, struct errbuf *err)
 	return 0;
 }
 
-static size_t max_tokens(const struct role *r)
+size_t role_tokens(const struct role *r)
 {
-	return r->prompt.n + r->settings->n_tokens;
+	size_t half = r->settings->n_tokens / 2;
+
+	if (r->process->act == 1)
+		return r->settings->n_tokens;
+	return half < DEMO_TOKENS_MIN ? DEMO_TOKENS_MIN : half;
 }
 
-static int prefill(struct role *r, struct errbuf *err)
+size_t role_max_tokens(const struct role *r)
+{
+	return r->prompt.n + role_tokens(r);
+}
+
+int role_prefill(struct role *r, struct errbuf *err)
 {
 	double start_s = demo_now_s();
 
@@ -142,10 +150,8 @@ static int compare_row(struct role *r, size_t token, const float *row)
 static int kv_file(struct role *r, const char *mode,
 		   int (*each)(struct role *r, size_t token, const float *row), struct errbuf *err)
 {
-	if (r->logits && fclose(r->logits)) {
-		r->logits = NULL;
-		return errbuf_errno(err, KV_EINTERNAL, errno, "logits file");
-	}
+	if (role_close_logits(r, err))
+		return -1;
 	r->logits = data_open(r, "prompt", 0, mode, err);
 	if (!r->logits)
 		return -1;
@@ -180,8 +186,7 @@ static int each_token(void *arg, uint32_t id, const float *logits, struct errbuf
 	return 0;
 }
 
-/* Samples n tokens behind `last`, which is moved on. */
-static int sample(struct role *r, uint64_t seed, uint32_t *last, size_t n, struct errbuf *err)
+int role_sample(struct role *r, uint64_t seed, uint32_t *last, size_t n, struct errbuf *err)
 {
 	struct decode decode = {.model = r->model,
 				.kv = r->kv,
@@ -204,14 +209,16 @@ static int draft(struct role *r, uint64_t seed, uint32_t *last, struct errbuf *e
 {
 	uint32_t kept;
 
-	if (sample(r, seed, last, DEMO_DRAFT - DEMO_DRAFT_WRONG, err))
+	if (role_sample(r, seed, last, DEMO_DRAFT - DEMO_DRAFT_WRONG, err))
 		return -1;
 	kept = *last;
 	r->guessing = true;
-	if (sample(r, seed + 1000, last, DEMO_DRAFT_WRONG, err))
+	if (role_sample(r, seed + 1000, last, DEMO_DRAFT_WRONG, err))
 		return -1;
 	r->guessing = false;
 	*last = kept;
+	if (r->process->act == 2 && journal_rehearse(r, DEMO_DRAFT_WRONG, err))
+		return -1;
 	r->report.n_drafted = DEMO_DRAFT;
 	r->report.n_rolled_back = DEMO_DRAFT_WRONG;
 	return r->kv->ops->truncate(r->kv, r->kv->n_tokens - DEMO_DRAFT_WRONG, err);
@@ -223,9 +230,9 @@ static int sample_all(struct role *r, struct errbuf *err)
 	uint32_t last = r->prompt.ids[r->prompt.n - 1];
 
 	if (r->process->drafts &&
-	    (sample(r, seed, &last, DEMO_DRAFT_AFTER, err) || draft(r, seed, &last, err)))
+	    (role_sample(r, seed, &last, DEMO_DRAFT_AFTER, err) || draft(r, seed, &last, err)))
 		return -1;
-	if (sample(r, seed, &last, r->settings->n_tokens - r->report.n_ids, err))
+	if (role_sample(r, seed, &last, role_tokens(r) - r->report.n_ids, err))
 		return -1;
 	r->report.decode_s = demo_now_s() - r->start_s - r->report.first_s;
 	return 0;
@@ -236,23 +243,18 @@ static int sample_all(struct role *r, struct errbuf *err)
 static int play_private(struct role *r, struct errbuf *err)
 {
 	r->kv = kv_private_new(llama_geometry(r->model)->n_layers, llama_row_floats(r->model),
-			       max_tokens(r), err);
-	r->logits = data_open(r, "logits", r->process->index, "we", err);
-	if (!r->kv || !r->logits || prefill(r, err) || sample_all(r, err))
+			       role_max_tokens(r), err);
+	if (!r->kv || role_open_logits(r, r->process->index, "we", err) || role_prefill(r, err) ||
+	    sample_all(r, err))
 		return -1;
-	r->report.cache_bytes = max_tokens(r) * r->kv->n_layers * r->kv->row_floats * 2 *
+	r->report.cache_bytes = role_max_tokens(r) * r->kv->n_layers * r->kv->row_floats * 2 *
 				sizeof(float);
 	if (r->process->index == 0 && kv_file(r, "we", write_row, err))
 		return -1;
-	if (fclose(r->logits)) {
-		r->logits = NULL;
-		return errbuf_errno(err, KV_EINTERNAL, errno, "logits file");
-	}
-	r->logits = NULL;
-	return 0;
+	return role_close_logits(r, err);
 }
 
-static int attach(struct role *r, struct errbuf *err)
+int role_attach(struct role *r, struct errbuf *err)
 {
 	struct kvc_session_options options = {.size = sizeof(options)};
 
@@ -262,7 +264,7 @@ static int attach(struct role *r, struct errbuf *err)
 	if (!r->session)
 		return kv_shared_error(err);
 	r->writer = kvc_writer_new(r->session);
-	r->layout = r->writer ? kv_shared_layout(r->session, r->model, KV_FORMATS_RAW, err) : NULL;
+	r->layout = r->writer ? kv_shared_layout(r->session, r->model, role_formats(r), err) : NULL;
 	if (!r->writer)
 		return kv_shared_error(err);
 	if (!r->layout)
@@ -270,6 +272,14 @@ static int attach(struct role *r, struct errbuf *err)
 	r->report.token_bytes = kvc_layout_token_bytes(r->layout);
 	r->report.block_tokens = kvc_layout_block_tokens(r->layout);
 	return 0;
+}
+
+int role_use_sequence(struct role *r, struct errbuf *err)
+{
+	if (!r->seq)
+		return kv_shared_error(err);
+	r->kv = kv_shared_new(r->writer, r->seq, r->model, role_max_tokens(r), err);
+	return r->kv ? 0 : -1;
 }
 
 /* Flips the highest exponent bit of the first K element of a token, in the shared memory. */
@@ -290,27 +300,21 @@ static int flip(struct role *r, uint64_t token, struct errbuf *err)
 	return 0;
 }
 
-/* Process A. The daemon learns the digests of the blocks before anybody uses them. */
+/* Process A, or B. The daemon learns the digests of the blocks before anybody uses them. */
 static int play_prefill(struct role *r, struct errbuf *err)
 {
-	char *name = ctl_format("%s/prompt", r->settings->prefix);
+	char *name = role_name(r, "prompt");
 	struct kvc_seq_options seq = {.size = sizeof(seq)};
 	struct kvc_snapshot_options snapshot = {.size = sizeof(snapshot)};
 	struct kvc_verify_result learnt;
 	int rc = -1;
 
 	snapshot.name = name;
-	seq.max_tokens = max_tokens(r);
-	r->start_s = demo_now_s();
-	if (attach(r, err))
+	seq.max_tokens = role_max_tokens(r);
+	if (role_attach(r, err))
 		goto out;
 	r->seq = kvc_seq_new(r->writer, r->layout, &seq);
-	if (!r->seq) {
-		kv_shared_error(err);
-		goto out;
-	}
-	r->kv = kv_shared_new(r->writer, r->seq, r->model, max_tokens(r), err);
-	if (!r->kv || prefill(r, err))
+	if (role_use_sequence(r, err) || role_prefill(r, err))
 		goto out;
 	if (kvc_snapshot(r->seq, &snapshot, NULL)) {
 		kv_shared_error(err);
@@ -321,14 +325,14 @@ static int play_prefill(struct role *r, struct errbuf *err)
 		kv_shared_error(err);
 		goto out;
 	}
-	rc = r->settings->flips ? flip(r, r->settings->flip_token, err) : 0;
+	r->report.cache_bytes = learnt.n_bytes;
+	rc = r->settings->flips && r->process->act == 1 ? flip(r, r->settings->flip_token, err) : 0;
 out:
 	free(name);
 	return rc;
 }
 
-/* Bytes that this session copied because a block was shared. */
-static uint64_t copied_bytes(const struct role *r)
+uint64_t role_copied_bytes(const struct role *r)
 {
 	const struct kv_shm_head *head = r->session->segment;
 	const struct kv_shm_writer *writers = (const void *)((const char *)head +
@@ -340,32 +344,42 @@ static uint64_t copied_bytes(const struct role *r)
 	return n;
 }
 
-static int play_sample(struct role *r, struct errbuf *err)
+/* A fork with a name of its own. */
+static int fork_prompt(struct role *r, struct errbuf *err)
 {
-	char *source = ctl_format("%s/prompt", r->settings->prefix);
-	char *name = ctl_format("%s/sample-%u", r->settings->prefix, r->process->index + 1);
+	char what[32];
+	char *source = role_name(r, "prompt"), *name;
 	struct kvc_seq_options seq = {.size = sizeof(seq)};
-	int rc = -1;
+	int rc = 0;
 
+	snprintf(what, sizeof(what), "sample-%u", r->process->index + 1);
+	name = role_name(r, what);
 	seq.name = name;
-	seq.max_tokens = max_tokens(r);
-	r->logits = data_open(r, "logits", r->process->index, "re", err);
-	if (!r->logits || attach(r, err))
-		goto out;
+	seq.max_tokens = role_max_tokens(r);
 	r->seq = kvc_fork(r->writer, source, &seq);
-	if (!r->seq || kvc_layout_compare(r->layout, kvc_seq_layout(r->seq))) {
-		kv_shared_error(err);
-		goto out;
-	}
-	r->kv = kv_shared_new(r->writer, r->seq, r->model, max_tokens(r), err);
-	if (!r->kv || sample_all(r, err) || kv_file(r, "re", compare_row, err))
-		goto out;
-	r->report.n_copied_bytes = copied_bytes(r);
-	rc = 0;
-out:
+	if (!r->seq || kvc_layout_compare(r->layout, kvc_seq_layout(r->seq)))
+		rc = kv_shared_error(err);
 	free(name);
 	free(source);
 	return rc;
+}
+
+static int play_sample(struct role *r, struct errbuf *err)
+{
+	struct kvc_journal_info journal;
+
+	if (role_open_logits(r, r->process->index, "re", err) || role_attach(r, err) ||
+	    fork_prompt(r, err) || role_use_sequence(r, err))
+		return -1;
+	if (r->process->act == 2 && r->kv->ops->replay(r->kv, err))
+		return -1;
+	if (sample_all(r, err) || (r->process->act == 1 && kv_file(r, "re", compare_row, err)))
+		return -1;
+	if (kvc_journal_info(r->seq, &journal))
+		return kv_shared_error(err);
+	r->report.journal_bytes = journal.n_bytes;
+	r->report.n_copied_bytes = role_copied_bytes(r);
+	return 0;
 }
 
 static void role_fini(struct role *r)
@@ -381,27 +395,40 @@ static void role_fini(struct role *r)
 	llama_close(r->model);
 }
 
+static role_fn *play_of(const struct demo_process *process)
+{
+	switch (process->role) {
+	case DEMO_PREFILL: return play_prefill;
+	case DEMO_SAMPLE: return play_sample;
+	case DEMO_LOOK: return play_look;
+	case DEMO_SCORE: return play_score;
+	default: return process->act == 1 ? play_private : play_private_journal;
+	}
+}
+
+/* Of four, all have loaded the model before the clock of the first starts, and all are there until
+ * the last has told. */
+static bool is_one_of_four(const struct demo_process *process)
+{
+	return process->role == DEMO_SAMPLE || (process->role == DEMO_PRIVATE && process->act == 1);
+}
+
 int demo_play(const struct demo_process *process, const struct demo_settings *settings)
 {
-	static int (*const plays[])(struct role *, struct errbuf *) = {play_private, play_prefill,
-								       play_sample};
 	struct role r = {.process = process, .settings = settings};
-	bool alone = process->role == DEMO_PREFILL;
-	int rc;
+	int rc = load(&r, &r.report.err);
 
-	rc = load(&r, &r.report.err);
-	if (rc == 0 && !alone) {
-		/* all four have loaded the model before the clock of the first starts */
+	if (rc == 0 && is_one_of_four(process)) {
 		demo_tell(process->fd, &r.report);
 		if (demo_pause(process->fd))
 			return 1;
 	}
 	r.start_s = demo_now_s();
 	if (rc == 0)
-		rc = plays[process->role](&r, &r.report.err);
+		rc = play_of(process)(&r, &r.report.err);
 	r.report.failed = rc != 0;
 	demo_tell(process->fd, &r.report);
-	if (rc == 0 && !alone)
+	if (rc == 0 && is_one_of_four(process))
 		demo_pause(process->fd);
 	role_fini(&r);
 	return rc == 0 ? 0 : 1;

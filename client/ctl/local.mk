@@ -27,9 +27,13 @@ libkvctl_la_SOURCES = \
 	client/ctl/ctl.h \
 	client/ctl/demo.h \
 	client/ctl/demo_daemon.c \
+	client/ctl/demo_journal.c \
+	client/ctl/demo_json.c \
+	client/ctl/demo_look.c \
 	client/ctl/demo_print.c \
+	client/ctl/demo_print_journal.c \
 	client/ctl/demo_process.c \
-	client/ctl/demo_role.c \
+	client/ctl/demo_role.c client/ctl/demo_role.h \
 	client/ctl/geometry.c client/ctl/geometry.h \
 	client/ctl/held.c client/ctl/held.h \
 	client/ctl/help.c \

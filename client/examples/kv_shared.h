@@ -24,6 +24,10 @@
 kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct kv_formats formats,
 			     struct errbuf *err);
 
+/* What n_tokens of it take, without a session. */
+int kv_shared_size(const struct llama *m, struct kv_formats formats, size_t n_tokens,
+		   struct kvc_size *size, struct errbuf *err);
+
 /*
  * A cache over a sequence with that layout, which may have tokens already (a fork of a prompt) and
  * a replay journal.

@@ -5,37 +5,66 @@
 
 #include "client/examples/kv_shared.h"
 
+struct description {
+	struct kvc_layout_options options;
+	struct kvc_layer *layers;
+	char theta[32];
+	struct kvc_tag tags[2];
+};
+
+static int describe(struct description *d, const struct llama *m, struct kv_formats formats,
+		    struct errbuf *err)
+{
+	const struct llama_geometry *g = llama_geometry(m);
+
+	*d = (struct description){.layers = calloc(g->n_layers, sizeof(*d->layers))};
+	if (!d->layers)
+		return errbuf_set(err, KV_ENOMEM, "no memory for %zu layers", g->n_layers);
+	for (size_t i = 0; i < g->n_layers; i++)
+		d->layers[i] = (struct kvc_layer){.n_query_groups = (uint32_t)g->n_kv_heads,
+						  .k_width = (uint32_t)g->head_dim,
+						  .v_width = (uint32_t)g->head_dim};
+	snprintf(d->theta, sizeof(d->theta), "%.17g", g->rope_theta);
+	d->tags[0] = (struct kvc_tag){"rope_pairing", "half"};
+	d->tags[1] = (struct kvc_tag){"rope_theta", d->theta};
+	d->options = (struct kvc_layout_options){.size = sizeof(d->options),
+						 .n_layers = (uint32_t)g->n_layers,
+						 .layers = d->layers,
+						 .dtype = KVC_F32,
+						 .k_format = formats.k,
+						 .v_format = formats.v,
+						 .n_tags = 2,
+						 .tags = d->tags};
+	memcpy(d->options.fingerprint, llama_fingerprint(m), sizeof(d->options.fingerprint));
+	return 0;
+}
+
 kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct kv_formats formats,
 			     struct errbuf *err)
 {
-	const struct llama_geometry *g = llama_geometry(m);
-	struct kvc_layer *layers = calloc(g->n_layers, sizeof(*layers));
-	char theta[32];
-	const struct kvc_tag tags[] = {{"rope_pairing", "half"}, {"rope_theta", theta}};
-	struct kvc_layout_options o = {.size = sizeof(o),
-				       .n_layers = (uint32_t)g->n_layers,
-				       .layers = layers,
-				       .dtype = KVC_F32,
-				       .k_format = formats.k,
-				       .v_format = formats.v,
-				       .n_tags = 2,
-				       .tags = tags};
-	kvc_layout *layout = NULL;
+	struct description d;
+	kvc_layout *layout;
 
-	if (!layers) {
-		errbuf_set(err, KV_ENOMEM, "no memory for %zu layers", g->n_layers);
-		goto out;
-	}
-	for (size_t i = 0; i < g->n_layers; i++)
-		layers[i] = (struct kvc_layer){.n_query_groups = (uint32_t)g->n_kv_heads,
-					       .k_width = (uint32_t)g->head_dim,
-					       .v_width = (uint32_t)g->head_dim};
-	snprintf(theta, sizeof(theta), "%.17g", g->rope_theta);
-	memcpy(o.fingerprint, llama_fingerprint(m), sizeof(o.fingerprint));
-	layout = kvc_layout_register(session, &o);
+	if (describe(&d, m, formats, err) < 0)
+		return NULL;
+	layout = kvc_layout_register(session, &d.options);
 	if (!layout)
 		kv_shared_error(err);
-out:
-	free(layers);
+	free(d.layers);
 	return layout;
+}
+
+int kv_shared_size(const struct llama *m, struct kv_formats formats, size_t n_tokens,
+		   struct kvc_size *size, struct errbuf *err)
+{
+	struct description d;
+	int rc;
+
+	if (describe(&d, m, formats, err) < 0)
+		return -1;
+	rc = kvc_layout_size(&d.options, n_tokens, size);
+	if (rc < 0)
+		kv_shared_error(err);
+	free(d.layers);
+	return rc;
 }

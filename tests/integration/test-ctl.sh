@@ -51,6 +51,8 @@ no_leftovers() { ! ls -d "$work"/kvcache-demo-* >"$work/err" 2>/dev/null; }
 
 run 0 demo --tokens 40 && has "equal   logits" && has "equal   K and V" &&
 	has "equal   the daemon" && has "demo/sample-4" && has "rolled back 5" &&
+	has "bytes copied: 0 B" && has "demo/int8/sample-4" && has "equal   rolled back and" &&
+	has "OF RAW" && has "26.6 %" &&
 	! grep '.\{81\}' "$work/out" >>"$work/err"
 verdict $? "five processes on one prompt compute what processes alone compute, bit for bit"
 
@@ -60,6 +62,11 @@ run 0 demo --tokens 24 --json && has '"good": true' && has '"n_rolled_back": 5' 
 	[ "$(grep '"n_copied_bytes"' "$work/out" | sed -n '1s/[^0-9]//gp')" -le \
 		"$(field copy_limit_bytes)" ]
 verdict $? "of the prompt at most the partly filled last block is copied, once a fork"
+
+has '"replay_equal": true' && ! has '"replay_equal": false' &&
+	has '"n_replayed": 5' && [ "$(field copied_bytes)" = 0 ] && [ "$(field n_known_blocks)" = 25 ] &&
+	[ "$(field journals_bytes)" -gt 0 ] && [ "$(grep -c '"bits_per_byte_replay"' "$work/out")" = 7 ]
+verdict $? "over a quantised prompt journals are rolled back and replayed, and nothing is copied"
 
 run 4 demo --tokens 24 --flip-bit 1590 --json && has '"good": false' &&
 	has '"logits_equal": false' && has '"kv_equal": false' && [ "$(field n_bad_blocks)" = 1 ] &&
@@ -91,9 +98,10 @@ run 0 status && has "Host pool   128 MiB" && has "0 sequences, 0 snapshots"
 verdict $? "status shows the pool of the daemon"
 
 run 0 demo --tokens 24 --keep --runtime-dir "$work/run" && has "Kept:" && run 0 ls --names
-prefix=$(sed -n 's|/prompt$||p' "$work/out")
-[ -n "$prefix" ] && [ "$(wc -l <"$work/out")" = 5 ] && has "$prefix/sample-4"
-verdict $? "ls names the prompt and the four forks that were kept"
+prefix=$(sed -n 's|/prompt$||p' "$work/out" | grep -v int8)
+[ -n "$prefix" ] && [ "$(wc -l <"$work/out")" = 10 ] && has "$prefix/sample-4" &&
+	has "$prefix/int8/sample-4"
+verdict $? "ls names the prompts and the four forks of each that were kept"
 
 run 0 ls && has "parked" && has "snapshot" && run 0 ls "$prefix/s" && ! has "$prefix/prompt"
 verdict $? "ls lists them with their states, or those with a prefix"
@@ -146,7 +154,7 @@ fi
 run 0 bench --rounds 20 && has "round_trip" && has "fork_local"
 verdict $? "bench prints a line for each operation"
 
-run 0 ls --names && [ "$(wc -l <"$work/out")" = 5 ]
+run 0 ls --names && [ "$(wc -l <"$work/out")" = 10 ]
 verdict $? "bench leaves nothing behind"
 
 kill "$daemon"
