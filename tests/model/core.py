@@ -399,12 +399,17 @@ class Core(Requests):
 			self.swap(writer, seen, IDLE, bump=1, step=1)
 			self.world.commit_finished(writer, update + 1)
 			return
+		early = not self.rules("idle-before-cleared")
+		if not early:
+			self.swap(writer, seen, IDLE, bump=1)
+			yield
 		for place in writer.places:
 			for copies in place.pairs():
 				if self.rules("stamps-cleared"):
 					clear_above(self.agent, copies, update)
 			yield
-		self.swap(writer, seen, IDLE, bump=1)
+		if early:
+			self.swap(writer, seen, IDLE, bump=1)
 
 	def bury(self, session):
 		"""The process is gone (pidfd): its words are settled, its named sequences parked,

@@ -3,10 +3,11 @@
 
 An update takes its parts through the same stages: `begin` with the word idle (False: cannot);
 `is_ready` once it is open (False: a freeze came between; the word goes back, `again` is run with
-the word idle, and so on); `opened` under the open word; `fill` (the copies that do not count); `finish`
-if the update is decided; then `committed` after the swap, or `cancelled` when it was refused, or
-`undo` and `cancelled` when it was abandoned under the open word. Stages are generators; each yield
-is a point at which others run or the process dies. `state` is the truth that the part makes.
+the word idle, and so on); `opened` under the open word; `fill` (the copies that do not count);
+`finish` if the update is decided; then `committed` after the swap, or `cancelled` when it was
+refused, or `undo` and `cancelled` when it was abandoned under the open word. Stages are generators;
+each yield is a point at which others run or the process dies.
+`state` is the truth that the part makes.
 """
 
 from shared import (BLOCK_SLOTS, JOURNAL, MAX_MARKS, MAX_TOKENS, NONE, REPLAY, RING, RING_SLOTS,

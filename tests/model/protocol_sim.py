@@ -52,7 +52,9 @@ What the C code needs of memory order ("swap": compare-and-swap of the commit wo
     fence, then the first slot is overwritten. The rows themselves come before the opening swap.
     A rollback through rows: entries and headers, then `decided` (release), then a release fence,
     then the first slot that is put back. The end of the rows is lowered before the next opening
-    swap (release).
+    swap (release). Where an update in place is abandoned: slots are put back, then the end of
+    the rows is lowered (release), then a release fence, then stamps are cleared. The core: rows
+    are put back, the word is swapped to idle (release), then stamps are cleared.
  9. reader: load of the word (acquire), copies, acquire fence, load of the word: equal and idle, or
     it moved.
 10. freeze count for the reuse of a block: loaded after the committing swap (acquire there).
@@ -152,12 +154,12 @@ class Run:
 		return isinstance(who, Thread) and who.writer.word.newest[0] in (OPEN, WANTED)
 
 	def core_dies(self, luck):
-		"""As above: with a word in its hand the core dies ten times as often."""
+		"""With a word in its hand, or a dead session, the core dies ten times as often."""
 		chance = self.scenario.core_dies
 		if luck <= 1 - 10 * chance or luck > 1 - chance:
 			return chance
-		is_held = any(w.word.newest[0] in (HELD, WANTED) for s in self.world.sessions
-			for w in s.writers)
+		is_held = any(w.word.newest[0] in (HELD, WANTED) or not s.is_alive
+			for s in self.world.sessions for w in s.writers)
 		return 10 * chance if is_held else chance
 
 

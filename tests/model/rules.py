@@ -91,6 +91,10 @@ RULES = {
 	"reader-fence": "order: acquire fence before a reader's second load of the word",
 	"row-release": "order: a row is complete before it is counted",
 	"row-fence": "order: a row is counted before its slot is overwritten",
+	"abandon-orders":
+	"order: abandoned in place: slots back, the end of the rows lowered, stamps cleared",
+	"idle-before-cleared":
+	"order: a dead writer's word is idle, and its rows are back, before a stamp is cleared",
 	"log-releases": "order: a log record comes after all that it tells of",
 }
 

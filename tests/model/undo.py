@@ -94,7 +94,10 @@ class InPlace(Journaled):
 			self.write(number, slot, self.base.image.base[group][slot])
 			yield
 		if self.rules("rows-end-with-bound"):
-			self.agent.store(self.place.rows_end, self.header.end)
+			is_ordered = self.rules("abandon-orders")
+			self.agent.store(self.place.rows_end, self.header.end, release=is_ordered)
+			if is_ordered:
+				self.agent.fence_release()
 			yield
 
 
