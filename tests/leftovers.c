@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Runs last: looks for what the suite left behind, and names it.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What a vector is stored with: scale, reciprocal and zero point, from the least and greatest of
  * its elements. The same code for every set of kernels, so that these differ in their loops only.

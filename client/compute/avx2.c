@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The kernels for AVX2 and F16C: the primitives of vector.h on pairs of 8 elements. Built for
  * those instructions, so nothing here may run before kernels_x86.c has asked for them.

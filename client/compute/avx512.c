@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The kernels for AVX-512: the primitives of vector.h on 16 elements. Only the foundation (F) is
  * used, beside AVX2 and F16C; not the bf16 instructions, which flush denormals.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 #include "client/compute/codec.h"
 
 #include <pthread.h>

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Codecs of the storage formats: vectors in the compute dtype to stored bytes, and back.
  *

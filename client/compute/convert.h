@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Conversions between f32 and the narrower types, exact or rounded to nearest even, without help
  * of the machine: the same bits everywhere. Denormals are kept, and what is beyond a type's range

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What storing costs: the measured error of a vector, and the bound that is promised.
  *

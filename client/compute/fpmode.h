@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The floating-point settings of a thread, put to IEEE's own for the time of a call: round to
  * nearest, denormals kept, nothing trapped. Some programs flush denormals (all that are linked

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What the kernels of x86 do on 16-bit elements as they lie, f16 and bf16 alike: without the sign
  * their bits are ordered as the values are, NaN above infinity above all others. 16 at a time, by

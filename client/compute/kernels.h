@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Sets of kernels: for each format and dtype a pair of functions that do the work.
  *

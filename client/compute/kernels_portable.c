@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* The kernels of machines for which there are none of their own. */
 #include "client/compute/kernels.h"
 

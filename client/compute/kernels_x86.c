@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* The kernels of x86-64. F16C is asked of the processor itself: not every compiler's
  * __builtin_cpu_supports knows it. That the system saves the wide registers, AVX2 says. */
 #include <cpuid.h>

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The reference: every format, one element after the other, in plain C.
  *

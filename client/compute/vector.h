@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The kernels on 16 elements at a time: included once by each file that has the primitives for a
  * machine (avx2.c, avx512.c). Nothing here knows a machine.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What the groups of kvcbench share: results, the clock, alternation.
  *

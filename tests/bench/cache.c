@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* Sessions, layouts and filled sequences for the groups; see bench.h. */
 #include <stdlib.h>
 #include <string.h>

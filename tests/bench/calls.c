@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Commands of one client: nothing, snapshots, forks, each at a length that ends with a block and
  * at one that does not. The echo is as long as the command, both ways. Between two snapshots the

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Eight clients, each a process: fork a snapshot, append and commit a token, roll it back, free
  * the fork; the messages that all of them sent in a slice of time, against the round trips of as

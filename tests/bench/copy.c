@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* The memcpy reference of tokens; see bench.h. */
 #include <stdlib.h>
 #include <string.h>

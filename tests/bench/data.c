@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The data plane: writing and committing tokens, updates without data, the first write of a fork.
  *

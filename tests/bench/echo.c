@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The reference of all commands: another process that answers at once, over nanomsg and ipc, with
  * blocking calls at both ends. A request begins with the number of bytes that it wants back.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * An update costs the same in a long sequence: a scatter update of 8 heads and its rollback in one
  * of 128k tokens, against the same in 128 sequences of 1k taken in turn (as many bytes, the caches

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Appended tokens of a replay journal folded into int8 blocks, behind 4k tokens.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* Groups of rows, and running one in a process of its own. */
 #ifndef KVCACHED_TESTS_BENCH_GROUP_H
 #define KVCACHED_TESTS_BENCH_GROUP_H

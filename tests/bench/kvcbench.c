@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * kvcbench: how fast kvcached is, against references that run beside it.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* Forks inside a session: made and dropped again without a message, at full and part blocks. */
 #include "tests/bench/bench.h"
 

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* The clock, medians, and calls in turns; see bench.h. */
 #include <stdlib.h>
 #include <time.h>

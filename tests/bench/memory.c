@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What is kept about a cache, and what forks cost.
  *

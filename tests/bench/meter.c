@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What goes over nanomsg in this process. The linker puts these in the place of nn_send and
  * nn_recv (--wrap), so that the echo can be as long as the command, and commands can be counted.

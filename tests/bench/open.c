@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A second process opens a snapshot that the first has published, and reads its first byte: with
  * the arena mapped already because another snapshot in it is open, and, each time in a new

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Groups and their helpers as processes; see bench.h.
  *

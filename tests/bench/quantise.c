@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Storing and reading vectors in the quantised formats, on one core.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Updates that go to a replay journal over an int8 cache of 4k tokens, and their rollback.
  *

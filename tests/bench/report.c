@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The rows and their limits, the table on the terminal, the JSON file.
  *

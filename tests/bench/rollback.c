@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Rollback in process: the call alone, of 1 and of 100 tokens, the dropped tokens appended again
  * untimed. The 128k sequence and the 1k sequence take turns, 100,000 calls each; no gauge of the

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* Scatter updates of one token, for the groups; see bench.h. */
 #include "tests/bench/bench.h"
 

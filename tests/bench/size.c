@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Bytes of a quantised cache of 4k tokens, everything counted: blocks, also what is set aside to
  * copy into, control pages, catalogue, private memory of the core and of this process.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * In-place updates of an int8 cache of 4k tokens, and their rollback.
  *

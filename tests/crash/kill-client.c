@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * kill-client [--rounds N] [--seed S]: clients of a running daemon die, at random times and at
  * points between two stores, while the core dies too.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A packet of the daemon on the attach socket, as the library hears it: {number of descriptors
  * beside it 1 byte, bytes}. Whatever it is: it is a reply of our versions with status OK and a

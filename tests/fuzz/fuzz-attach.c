@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * An attach message of a peer that is not a friend.
  *

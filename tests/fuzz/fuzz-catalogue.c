@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A damaged catalogue, and one whose records are whole but say something that cannot be.
  *

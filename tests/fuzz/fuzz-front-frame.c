@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A frame from the front, which hostile bytes may have taken over.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A layout off the wire: unpacked, checked, derived, hashed, compared, packed again.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Files of the example: the first byte says which, the rest is the file. Whatever is in it: it is
  * refused with a reason, or a merge file encodes any bytes so that they come back, and a file of

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What a daemon that has gone mad answers to the library: replies to commands and on the attach
  * socket.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Requests of a client that is not a friend, and what it scribbles over its control segment
  * between them.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A control segment that says anything: read by the core, acted on under a hold, and taken up by
  * the library.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Two users' sessions with a core that has something in it (world.h): requests, attach messages,
  * scribbled control segments, restarts, one after another.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A configuration file.
  *

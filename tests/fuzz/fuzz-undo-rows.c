@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Undo rows of a writer that has gone, whatever it had written: rows, their blocks, bounds, tables.
  *

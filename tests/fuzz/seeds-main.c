@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The seeds of a fuzz target as ordinary tests.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What a fuzz target provides. It must return 0, leave nothing behind, and
  * behave the same each time it sees the same bytes. data may be NULL if size

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A core with something in it; see world.h.
  */

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A core in the fuzz target's process, with something in it: session A of user 1000 has a layout
  * (two groups, one bounded), writer 0, the sequence "seq" of 10 tokens in place 0, four more

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Users and each other: what belongs to another uid is not found, its memory cannot be had in any
  * way, its session and token are of no use. A reader of the same user cannot write (design 5,

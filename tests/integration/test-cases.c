@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Cases that people met in systems like this one, on a running daemon: identity of layouts
  * (KV-01, KV-02), names (KV-09), rollback at its limits and of several at once (KV-16, KV-17),

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What clients do to the daemon: they are killed with everything in hand (KV-58), stopped
  * (KV-38), fork (KV-52), and write over all they can write. Others must not notice.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Parts of the daemon die, stop or are told to end, under load: core and front (KV-11), keeper
  * (KV-60), all of them stopped (KV-55), SIGTERM (KV-54), a second daemon in the same place.

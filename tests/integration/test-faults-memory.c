@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Memory and places that are used up, refused or not there: each is one clear error that names
  * what is short, nothing is half done, and it goes on when there is room again (KV-31, KV-50,

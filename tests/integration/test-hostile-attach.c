@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Peers on the attach socket of a real daemon that do not keep to the order, or to any: whatever
  * they do, they get a status or the end of the connection, the core keeps no descriptor of theirs

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Bytes that no library would send, on the command socket of a real daemon, in each state that a
  * session can be in: never attached, attached, ended, away after a restart of the core. Whatever

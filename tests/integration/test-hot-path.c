@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The hot path makes no system call and allocates nothing: a process with a session, and memory
  * reserved, gives up all system calls but exit (a violation kills it) and then appends, commits,

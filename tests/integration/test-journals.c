@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Journals, quantised formats and planes on a real daemon: they travel with snapshots and forks,
  * survive their process and the core, and a process that dies in the middle of an update in place

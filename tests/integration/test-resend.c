@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A request that arrives more than once runs once.
  *

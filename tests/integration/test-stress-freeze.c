@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A writer appends and rolls back at full speed in another process, while an operator takes
  * snapshots of it and rolls it back, all by name; a thread samples the gauges, which add up at

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * One session used by four threads, each with a writer: they reserve, append, mark, roll back,
  * snapshot, fork and take each other's snapshots at the same time, by themselves and while the

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """The client's side: a session, its threads, and the update that they drive by the commit protocol.
 
 Promise: a thread does what the library does, in the library's order, and keeps private what the

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """The core: holds, freezes, rolls back, buries dead sessions, answers requests, and starts again
 after its own death.
 

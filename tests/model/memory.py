@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """Weak memory: shared cells, and agents that load and store them as C11 lets them.
 
 Promise: whatever a program of relaxed, acquire and release accesses, fences and compare-and-swaps

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """What an update may consist of, one class each; those of journals are in undo.py and replay.py.
 
 An update takes its parts through the same stages: `begin` with the word idle (False: cannot);

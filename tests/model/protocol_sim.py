@@ -1,5 +1,4 @@
 #!/usr/bin/python3
-# SPDX-License-Identifier: MIT
 """The commit protocol, run by random interleavings with death at every point. TAP: a line a
 scenario, a line a rule.
 

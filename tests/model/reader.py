@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """A process that reads a sequence while its writer writes: it gets one committed update, or knows
 that it moved."""
 

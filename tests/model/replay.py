@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """Updates of a sequence with a replay journal: blocks stay as they are, rows are laid over them;
 and fold, which makes blocks of rows."""
 

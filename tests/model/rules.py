@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """The rules of the protocol, by name: each can be broken on purpose (`Rules`), and the simulation
 must then find an error, or the rule is not tested."""
 

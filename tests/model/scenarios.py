@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """Who takes part, what they do and how often anyone dies: what must hold (SCENARIOS), and where a
 broken rule shows soonest (HUNTS)."""
 

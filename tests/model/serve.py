@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """What sessions ask of the core: blocks, sequences from nothing, from a snapshot or from the dead,
 snapshots. Record and answer are one record, so a request that comes again is answered, not done.
 """

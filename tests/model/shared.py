@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """What lies in shared memory, and how both sides read and write it: commit word, places, two
 stamped copies.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """What updates with a journal have in common: rows, versions of the sequence planes, going back and
 forward, forgetting.
 

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """What a sequence is, outside the machine, and whether memory says so.
 
 Promise: an image is all that a reader could see; a state is an image and what one can go back to.

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """Updates of a sequence with an undo journal: slots are overwritten in place, and put back.
 
 What every class here does with a slot below the length: if its block is the writer's own, the slot

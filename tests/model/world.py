@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: MIT
 """The observer: what must be true, kept apart from the machine, and the catalogue that the core
 writes.
 

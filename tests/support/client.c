@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /* Clients for tests: sessions, tokens with known bytes, an operator's commands, gauges. */
 #include "tests/support/client.h"
 

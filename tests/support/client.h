@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Clients of a private kvcached, for tests: sessions, tokens whose bytes are known, gauges,
  * commands as an operator gives them, and other processes.

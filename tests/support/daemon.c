@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Starting and stopping a private kvcached; see daemon.h.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A private kvcached for a test.
  *

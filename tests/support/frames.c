@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * One message of each kind; see frames.h.
  */

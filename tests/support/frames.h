@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * One message of each kind of protocol version 1, with every field set that it has.
  *

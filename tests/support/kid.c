@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Other processes of a test: this program again, as a role (client.h).
  *

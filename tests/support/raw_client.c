@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A client made by hand; see raw_client.h.
  */

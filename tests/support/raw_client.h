@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A client made by hand: attach socket and nanomsg REQ without libkvcache, so that a test can
  * say what no library would.

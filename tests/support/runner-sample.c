@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * A test program that misbehaves on request: what test-runner.c runs and reads.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The child half of the runner: runs tests through cmocka, one at a time.
  *

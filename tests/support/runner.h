@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The runner of all test programs: cmocka's assertions, our own report.
  *

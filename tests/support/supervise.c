@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The parent half of the runner: TAP out of what a child reports and prints.
  *

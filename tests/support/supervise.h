@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The parent half of the runner, and the records that the child sends it.
  * Only runner.c includes this.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Private folders for tests; see tmpdir.h.
  *

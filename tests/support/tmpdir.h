@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Private folders for tests, short enough for a socket path.
  *

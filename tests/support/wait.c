@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Waiting for a condition with a deadline; see wait.h.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Waiting in tests: for a condition, with a deadline, never for a time.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 #include "tests/unit/codec-room.h"
 
 #include <string.h>

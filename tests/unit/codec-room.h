@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What the tests of the codecs share: room for stored vectors, and going through all codecs.
  */

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 #include "tests/unit/codec-rows.h"
 
 #include <math.h>

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Vectors for the tests of the codecs: random ones and such as have tripped codecs before. The same
  * number gives the same vector on every machine.

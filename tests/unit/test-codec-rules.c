@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The storage formats by what kvcache-formats(7) promises: error bounds, the written rules for odd
  * vectors, bytes by hand, rounding, and the bytes of version 1.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The codecs of the storage formats as code: which kernels are used, that all give the bytes of the
  * scalar ones, what is refused and left alone, and that nothing around a call changes its bytes.

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Version 1 of everything that has a number or a byte order outside of one process: messages,
  * statuses, layout hashes, digests. The bytes in tests/data/frames were made when it was fixed;

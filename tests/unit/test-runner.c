@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The runner itself: what it prints for tests that pass, fail, skip, die.
  *

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * The programs that run sets of expected values (tests/vectors), on the sets in tests/data: all
  * passes, and a set that is damaged does not.

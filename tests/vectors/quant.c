@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * tests/vectors/quant FOLDER: runs a set of expected values of the quantised storage formats
  * (tests/data/quant/ORIGIN says what a set is) with every set of kernels that this machine has.

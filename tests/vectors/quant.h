@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * What the parts of tests/vectors/quant share: the tally, and vectors as they lie stored.
  *

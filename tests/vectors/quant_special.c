@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: MIT */
 /*
  * Special rows by our own rules, for every format, dtype and set of kernels:
  *
