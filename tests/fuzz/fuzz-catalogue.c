@@ -178,10 +178,14 @@ static void use(struct world *w)
 	request.verify = &verify;
 	verify.source = named("snap");
 	say(w, &request);
+	verify.source = named("deep-snap");
+	say(w, &request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_FORK;
 	request.fork = &fork_;
 	fork_.n_ones = 1;
 	fork_.ones = ones;
+	one.source = named("deep-snap");
+	say(w, &request);
 	one.source = named("seq");
 	say(w, &request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_TAKEOVER;

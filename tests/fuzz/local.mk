@@ -83,7 +83,7 @@ tests_fuzz_fuzz_request_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/request
 
 # the core with something in it: several sessions, restarts
-fuzz_world = tests/fuzz/world.c tests/fuzz/world.h $(fake_links)
+fuzz_world = tests/fuzz/world.c tests/fuzz/world.h tests/support/craft.c tests/support/craft.h $(fake_links)
 fuzz_seed_tests += tests/fuzz/seeds-sessions
 tests_fuzz_seeds_sessions_SOURCES = tests/fuzz/fuzz-sessions.c $(fuzz_world) $(fuzz_seeds_main)
 tests_fuzz_seeds_sessions_LDADD = libkvtest.la libkvdaemon.la

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "tests/support/craft.h"
 
 static void must(int condition)
 {
@@ -42,6 +43,8 @@ static uint64_t register_layout(struct fake_client *c)
 	Kv__Wire__Layout layout = KV__WIRE__LAYOUT__INIT;
 	Kv__Wire__Layer layers[2] = {KV__WIRE__LAYER__INIT, KV__WIRE__LAYER__INIT};
 	Kv__Wire__Layer *list[2] = {&layers[0], &layers[1]};
+	Kv__Wire__Plane planes[2] = {KV__WIRE__PLANE__INIT, KV__WIRE__PLANE__INIT};
+	Kv__Wire__Plane *plane_list[2] = {&planes[0], &planes[1]};
 	uint8_t fingerprint[32] = {1};
 	Kv__Wire__Reply *reply;
 	uint64_t id;
@@ -54,6 +57,13 @@ static uint64_t register_layout(struct fake_client *c)
 	layout.fingerprint = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
 	layout.n_layers = 2;
 	layout.layers = list;
+	planes[0].name = (char *)"position";
+	planes[0].scope = KV_PLANE_SLOT;
+	planes[1].name = (char *)"counters";
+	planes[1].scope = KV_PLANE_SEQUENCE;
+	planes[0].bytes = planes[1].bytes = 8;
+	layout.n_planes = 2;
+	layout.planes = plane_list;
 	layout.dtype = KV_DTYPE_F32;
 	layout.k_format = layout.v_format = KV_FORMAT_RAW;
 	layout.block_tokens = WORLD_BLOCK_TOKENS;
@@ -132,34 +142,76 @@ static void fill_sequence(struct world *w)
 	fake_commit(w->a, 0, 10, 0, NULL, 0);
 }
 
-static void snapshot_and_fork(struct world *w)
+static void take_snapshot(struct world *w, const char *source, const char *name)
 {
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Snapshot snapshot = KV__WIRE__SNAPSHOT__INIT;
 	Kv__Wire__SnapshotOne one = KV__WIRE__SNAPSHOT_ONE__INIT, *ones[1] = {&one};
-	Kv__Wire__Fork fork_ = KV__WIRE__FORK__INIT;
-	Kv__Wire__ForkOne fork_one = KV__WIRE__FORK_ONE__INIT, *fork_ones[1] = {&fork_one};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 
 	target.which_case = KV__WIRE__TARGET__WHICH_NAME;
-	target.name = (char *)"seq";
+	target.name = (char *)(uintptr_t)source;
 	request.command_case = KV__WIRE__REQUEST__COMMAND_SNAPSHOT;
 	request.snapshot = &snapshot;
 	snapshot.n_ones = 1;
 	snapshot.ones = ones;
 	one.source = &target;
-	one.name = (char *)"snap";
+	one.name = (char *)(uintptr_t)name;
 	simple(w->a, &request);
-	request.id = 0;
+}
+
+static void snapshot_and_fork(struct world *w)
+{
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+	Kv__Wire__Fork fork_ = KV__WIRE__FORK__INIT;
+	Kv__Wire__ForkOne fork_one = KV__WIRE__FORK_ONE__INIT, *fork_ones[1] = {&fork_one};
+	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
+
+	take_snapshot(w, "seq", "snap");
+	target.which_case = KV__WIRE__TARGET__WHICH_NAME;
+	target.name = (char *)"snap";
 	request.command_case = KV__WIRE__REQUEST__COMMAND_FORK;
 	request.fork = &fork_;
 	fork_.n_ones = 1;
 	fork_.ones = fork_ones;
-	target.name = (char *)"snap";
 	fork_one.source = &target;
 	fork_one.name = (char *)"fork";
 	fork_one.parked = true;
 	simple(w->a, &request);
+}
+
+/* All tokens are rows, in a block whose number is no index of the table. */
+static void deep_sequence(struct world *w)
+{
+	struct craft craft = {.f = w->f, .c = w->a, .layout_id = w->layout_id};
+	struct kv_head head = {.length_tokens = 6,
+			       .position = 6,
+			       .planes = kv_planes(1, 3),
+			       .state = kv_head_word(KV_HEAD_LIVE, KV_JOURNAL_REPLAY)};
+	const struct layout_entry *entry = idlist_find(&w->f->core->layouts, w->layout_id);
+	struct kv_row row = {.kind = KV_ROW_VECTOR, .slot = 2};
+	uint8_t payload[64] = {1, 2, 3};
+	uint64_t refs[4], rows;
+	uint32_t place, g;
+
+	craft.layout = entry->layout;
+	g = craft.layout->journal_group;
+	rows = UINT64_C(1) << craft.layout->journal[KV_JOURNAL_REPLAY].rows_log2;
+	head.journal_first = KV_JOURNAL_BLOCKS_MAX * rows + 1;
+	head.journal_end = head.journal_first + 3;
+	place = craft_seq(&craft, 0, "deep", 256);
+	craft_open(&craft, 0);
+	craft_reserve(&craft, g, 1, refs);
+	craft_entry(&craft, place, g, KV_JOURNAL_BLOCKS_MAX, refs[0]);
+	for (uint64_t i = 0; i < 3; i++)
+		craft_row(&craft, refs[0], KV_JOURNAL_REPLAY, head.journal_first + i, &row, payload,
+			  sizeof(payload));
+	craft_reserve(&craft, g + 1, 3, refs);
+	for (uint64_t i = 0; i < 3; i++)
+		craft_entry(&craft, place, g + 1, i, refs[i]);
+	craft_head_put(&craft, place, &head);
+	craft_close(&craft, 0);
+	take_snapshot(w, "deep", "deep-snap");
 }
 
 /* ---- birth, restart, end ------------------------------------------------------------------ */
@@ -182,6 +234,7 @@ struct world *world_new(void)
 	new_sequence(w);
 	fill_sequence(w);
 	snapshot_and_fork(w);
+	deep_sequence(w);
 	return w;
 }
 

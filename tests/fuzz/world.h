@@ -1,7 +1,9 @@
 /*
  * A core in the fuzz target's process, with something in it: session A of user 1000 has a layout
- * (two groups, one bounded), writer 0, the sequence "seq" of 10 tokens in place 0, four more
- * blocks, a spare place, a snapshot "snap" and a parked fork "fork"; session B, of another user,
+ * (two layer groups, one bounded, a journal and sequence planes), writer 0, the sequence "seq" of 10
+ * tokens in place 0, four more blocks, a spare place, a snapshot "snap" and a parked fork "fork";
+ * then the sequence "deep" with a replay journal and three versions of the planes, of which there
+ * is a snapshot "deep-snap"; session B, of another user,
  * has nothing. Both belong to this process, so that nothing has to be forked. Thread: one.
  */
 #ifndef KVCACHED_TESTS_FUZZ_WORLD_H

@@ -58,7 +58,9 @@ tests_unit_test_segment_SOURCES = tests/unit/test-segment.c
 tests_unit_test_segment_LDADD = libkvtest.la libkvdaemon.la
 
 craft = tests/support/craft.c tests/support/craft.h $(fake_links)
-unit_tests += tests/unit/test-recover-rows
+unit_tests += tests/unit/test-core-journals tests/unit/test-recover-rows
+tests_unit_test_core_journals_SOURCES = tests/unit/test-core-journals.c $(craft)
+tests_unit_test_core_journals_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 tests_unit_test_recover_rows_SOURCES = tests/unit/test-recover-rows.c $(craft)
 tests_unit_test_recover_rows_LDADD = libkvtest.la libkvdaemon.la
 
