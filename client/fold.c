@@ -38,8 +38,9 @@ struct fold {
 	const struct kv_layout *layout;
 	uint64_t record; /* last row that is folded */
 	uint64_t base_tokens, end_tokens;
-	bool scattered; /* a row is laid over something */
-	bool has_void;  /* a slot that nobody wrote */
+	bool scattered;                          /* a row is laid over something */
+	bool has_void;                           /* a slot that nobody wrote */
+	uint64_t n_covered[KV_LAYER_GROUPS_MAX]; /* blocks to be copied because of them: needs() */
 };
 
 static uint64_t first_row(const struct fold *f)
@@ -47,33 +48,48 @@ static uint64_t first_row(const struct fold *f)
 	return f->seq->head.journal_first + 1;
 }
 
-/* Calls act for each block of a group, once, that holds a base slot which a folded row names. */
+/* Copies the block of a base slot, its filled part. */
+static void copy_covered(const struct fold *f, uint32_t group, uint64_t block)
+{
+	uint64_t slots = kv_layout_slots(f->layout, group, f->base_tokens);
+	uint64_t left = slots - block * f->layout->block_tokens;
+
+	begin_copy(f->seq, group, block,
+		   left < f->layout->block_tokens ? left : f->layout->block_tokens);
+}
+
+/* Counts, or copies, each block of a group, once, that holds a base slot which a folded row
+ * names. */
 static uint64_t each_covered(struct fold *f, uint32_t group, bool copy)
 {
-	struct kvc_seq *seq = f->seq;
 	const struct kv_layout *layout = f->layout;
 	uint64_t slots = kv_layout_slots(layout, group, f->base_tokens), n = 0;
-	uint64_t *seen = seq->journal.seen;
+	uint64_t *seen = f->seq->journal.seen;
+	struct journal_rows rows;
 
-	for (uint64_t row = first_row(f); row <= f->record; row++) {
-		const struct kv_row *r = journal_row(seq, row);
-		uint64_t block = r->slot / layout->block_tokens, left;
+	for (uint64_t row = first_row(f); row <= f->record; row += rows.n) {
+		rows = journal_rows(f->seq, row, f->record + 1);
+		for (uint64_t i = 0; i < rows.n; i++) {
+			const struct kv_row *r = &rows.headers[i];
+			uint32_t block;
 
-		if (r->kind == KV_ROW_VOID)
-			f->has_void = true;
-		if (r->kind != KV_ROW_VECTOR || layout->layer_maps[r->layer].group != group)
-			continue;
-		f->scattered |= r->prev != 0 || r->slot < slots;
-		if (r->slot >= slots || seen[block / 64] >> block % 64 & 1)
-			continue;
-		seen[block / 64] |= UINT64_C(1) << block % 64;
-		n++;
-		left = slots - block * layout->block_tokens;
-		if (copy)
-			begin_copy(seq, group, block,
-				   left < layout->block_tokens ? left : layout->block_tokens);
+			f->has_void |= r->kind == KV_ROW_VOID;
+			if (r->kind != KV_ROW_VECTOR || layout->layer_maps[r->layer].group != group)
+				continue;
+			f->scattered |= r->prev != 0 || r->slot < slots;
+			if (r->slot >= slots)
+				continue;
+			block = r->slot / layout->block_tokens;
+			if (seen[block / 64] >> block % 64 & 1)
+				continue;
+			seen[block / 64] |= UINT64_C(1) << block % 64;
+			n++;
+			if (copy)
+				copy_covered(f, group, block);
+		}
 	}
-	memset(seen, 0, (slots / layout->block_tokens / 64 + 1) * sizeof(seen[0]));
+	if (n)
+		memset(seen, 0, (slots / layout->block_tokens / 64 + 1) * sizeof(seen[0]));
 	return n;
 }
 
@@ -107,11 +123,13 @@ static struct fold fold_of(struct kvc_seq *seq, uint64_t record)
 
 static void needs(struct fold *f, uint32_t need[KV_GROUPS_MAX])
 {
-	for (uint32_t g = 0; g < f->layout->n_layer_groups; g++)
-		need[g] = (uint32_t)(each_covered(f, g, false) + must_copy_last(f, g) +
+	for (uint32_t g = 0; g < f->layout->n_layer_groups; g++) {
+		f->n_covered[g] = each_covered(f, g, false);
+		need[g] = (uint32_t)(f->n_covered[g] + must_copy_last(f, g) +
 				     kv_layout_blocks(f->layout, kv_layout_slots(f->layout, g,
 										 f->end_tokens)) -
 				     f->seq->groups[g].end_block);
+	}
 }
 
 void fold_need(struct kvc_seq *seq, uint64_t keep_rows, uint32_t need[KV_GROUPS_MAX])
@@ -134,10 +152,11 @@ static void take_blocks(struct fold *f, uint32_t group)
 	uint64_t slots = kv_layout_slots(f->layout, group, f->base_tokens);
 	uint64_t end = kv_layout_blocks(f->layout,
 					kv_layout_slots(f->layout, group, f->end_tokens));
-	uint64_t n_covered = each_covered(f, group, true);
 	bool is_copied = false;
 
-	for (uint32_t c = 0; c < g->n_copied && n_covered; c++)
+	if (f->n_covered[group])
+		each_covered(f, group, true);
+	for (uint32_t c = 0; c < g->n_copied; c++)
 		is_copied |= g->copied[c].index == g->end_block - 1;
 	if (!is_copied && must_copy_last(f, group))
 		begin_copy(f->seq, group, g->end_block - 1, slots % f->layout->block_tokens);
@@ -165,38 +184,74 @@ static void zero_new_slots(const struct fold *f, uint32_t group)
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* Where a part of a slot lies, from `head` on; the stride to the next head. */
-static char *part_at(const struct fold *f, const struct kv_row *r, uint32_t part, size_t *stride)
-{
-	const struct kv_layer_map *map = &f->layout->layer_maps[r->layer];
-	const struct kv_region *region;
+/* Slot and head of a row: part i of them is `number` vectors behind the beginning of its region. */
+struct target {
+	const struct kv_layer_map *map;
+	const struct kv_region *regions;
+	const uint64_t *off;
+	char *base;
+	uint64_t number;
+};
 
-	*stride = 0;
-	if (map->region[part] < 0)
+static struct target target_of(const struct fold *f, const struct kv_row *r)
+{
+	const struct kv_layout *layout = f->layout;
+	const struct kv_layer_map *map = &layout->layer_maps[r->layer];
+	uint32_t in_table = r->slot / layout->block_tokens;
+	uint32_t in_block = r->slot - in_table * layout->block_tokens;
+	struct kvc_block block = f->seq->groups[map->group].mirror[in_table];
+	const struct arena_map *arena = session_arena_mapped(f->seq->writer->session, block.arena);
+
+	return (struct target){
+		.map = map,
+		.regions = &layout->regions[map->first_region],
+		.off = &arena->region_off[map->first_region -
+					  layout->groups[map->group].first_region],
+		.base = arena->base,
+		.number = ((uint64_t)block.block * layout->block_tokens + in_block) *
+				  layout->layers[r->layer].n_query_groups +
+			  r->head,
+	};
+}
+
+/* Where a part lies, and the bytes from one head to the next; NULL: there is no such part. */
+static char *part_at(const struct target *t, uint32_t part, size_t *stride)
+{
+	int8_t region = t->map->region[part];
+
+	if (region < 0) {
+		*stride = 0;
 		return NULL;
-	region = &f->layout->regions[map->first_region + (uint8_t)map->region[part]];
-	*stride = region->vector_bytes;
-	return seq_piece(f->seq, map->first_region + (uint8_t)map->region[part],
-			 seq_block_of(f->seq, map->group, r->slot)) +
-	       r->slot % f->layout->block_tokens * region->row_bytes +
-	       (uint64_t)r->head * region->vector_bytes;
+	}
+	*stride = t->regions[region].vector_bytes;
+	return t->base + t->off[region] + t->number * *stride;
+}
+
+/* The next vectors come while these are stored; the processor does not foresee them across pages.
+ * (What lies behind the last block is not there, and fetching it no fault.) */
+static void prefetch(const char *from, size_t stride, uint32_t n, size_t vector_bytes)
+{
+	for (uint32_t i = 0; i < n; i++, from += stride)
+		for (size_t off = 0; off < vector_bytes; off += 64)
+			__builtin_prefetch(from + off);
 }
 
 /* K or V of n rows whose heads follow one another in one slot. */
-static int store(const struct fold *f, const struct kv_row *r, uint32_t n, bool is_value,
-		 const char *from)
+static int store(const struct fold *f, const struct target *t, const struct kv_row *r, uint32_t n,
+		 bool is_value, const char *from)
 {
 	const struct kv_codec *codec = &f->seq->layout->codecs[2 * r->layer + is_value];
 	uint32_t codes = is_value ? KV_PART_V_CODES : KV_PART_K_CODES;
+	size_t stride = journal_shape(f->seq)->payload_bytes, done;
 	struct kv_codec_at to;
-	size_t done;
 
 	if (codec->width == 0)
 		return 0;
-	to.codes = part_at(f, r, codes, &to.codes_stride);
-	to.scale = part_at(f, r, codes + 1, &to.scale_stride);
-	to.zero = part_at(f, r, codes + 2, &to.zero_stride);
-	done = kv_quantise(codec, n, from, journal_shape(f->seq)->payload_bytes, &to);
+	to.codes = part_at(t, codes, &to.codes_stride);
+	to.scale = part_at(t, codes + 1, &to.scale_stride);
+	to.zero = part_at(t, codes + 2, &to.zero_stride);
+	prefetch(from + n * stride, stride, n, (size_t)codec->width * codec->element_bytes);
+	done = kv_quantise(codec, n, from, stride, &to);
 	if (done == n)
 		return 0;
 	return kvc_fail(KVC_EVALUE,
@@ -205,56 +260,62 @@ static int store(const struct fold *f, const struct kv_row *r, uint32_t n, bool 
 			is_value ? "V" : "K", r->layer, r->slot, r->head + done);
 }
 
-static void store_planes(const struct fold *f, const struct kv_row *r, const char *from)
+static void store_planes(const struct target *t, const char *from)
 {
-	const struct kv_layer_map *map = &f->layout->layer_maps[r->layer];
-
-	for (uint32_t p = KV_PART_PLANE; map->region[p] >= 0; p++) {
+	for (uint32_t p = KV_PART_PLANE; t->map->region[p] >= 0; p++) {
 		size_t bytes;
-		char *to = part_at(f, r, p, &bytes);
+		char *to = part_at(t, p, &bytes);
 
 		memcpy(to, from, bytes);
 		from += bytes;
 	}
 }
 
-/* How many rows from `row` on are heads of one slot, side by side in one journal block. */
-static uint32_t run_of(const struct fold *f, uint64_t row)
+/* How many of n rows that lie side by side are heads of one slot, from the first on. */
+static uint32_t run_of(const struct kv_row *r, uint64_t n_rows)
 {
-	const struct kv_row *r = journal_row(f->seq, row);
-	uint64_t in_block = (UINT64_C(1) << journal_shape(f->seq)->rows_log2) - 1;
 	uint32_t n = 1;
 
-	while (row + n <= f->record && ((row + n) & in_block) && r[n].kind == KV_ROW_VECTOR &&
-	       r[n].layer == r->layer && r[n].slot == r->slot && r[n].head == r->head + n &&
-	       r[n].flags == r->flags)
+	while (n < n_rows && r[n].kind == KV_ROW_VECTOR && r[n].layer == r->layer &&
+	       r[n].slot == r->slot && r[n].head == r->head + n && r[n].flags == r->flags)
 		n++;
 	return n;
 }
 
+/* n heads of one slot. */
+static int store_run(const struct fold *f, const struct kv_row *r, uint32_t n, const char *payload)
+{
+	struct kv_row_parts parts = kv_row_parts(f->layout, r->layer);
+	struct target target = target_of(f, r);
+
+	if (!(r->flags & KV_ROW_BASE) && (store(f, &target, r, n, false, payload) ||
+					  store(f, &target, r, n, true, payload + parts.k_bytes)))
+		return -1;
+	payload += parts.k_bytes + parts.v_bytes;
+	for (uint32_t i = 0; parts.planes_bytes && i < n; i++, target.number++)
+		store_planes(&target, payload + i * journal_shape(f->seq)->payload_bytes);
+	KV_FAULT_POINT();
+	return 0;
+}
+
+#define AHEAD 64u /* headers */
+
 static int store_rows(const struct fold *f)
 {
-	uint32_t n;
+	size_t payload_bytes = journal_shape(f->seq)->payload_bytes;
+	struct journal_rows rows;
 
-	for (uint64_t row = first_row(f); row <= f->record; row += n) {
-		const struct kv_row *r = journal_row(f->seq, row);
-		struct kv_row_parts parts;
-		const char *payload;
+	for (uint64_t row = first_row(f); row <= f->record; row += rows.n) {
+		rows = journal_rows(f->seq, row, f->record + 1);
+		for (uint64_t i = 0, n; i < rows.n; i += n) {
+			const struct kv_row *r = &rows.headers[i];
+			const char *payload = rows.payloads + i * payload_bytes;
 
-		n = 1;
-		if (r->kind != KV_ROW_VECTOR)
-			continue;
-		n = run_of(f, row);
-		parts = kv_row_parts(f->layout, r->layer);
-		payload = journal_payload(f->seq, row);
-		if (!(r->flags & KV_ROW_BASE) && (store(f, r, n, false, payload) ||
-						  store(f, r, n, true, payload + parts.k_bytes)))
-			return -1;
-		for (uint32_t i = 0; parts.planes_bytes && i < n; i++)
-			store_planes(f, r + i,
-				     payload + i * journal_shape(f->seq)->payload_bytes +
-					     parts.k_bytes + parts.v_bytes);
-		KV_FAULT_POINT();
+			__builtin_prefetch(r + AHEAD);
+			n = r->kind == KV_ROW_VECTOR ? run_of(r, rows.n - i) : 1;
+			if (r->kind == KV_ROW_VECTOR && store_run(f, r, (uint32_t)n, payload))
+				return -1;
+		}
 	}
 	return 0;
 }
