@@ -236,13 +236,25 @@ static void prefetch(const char *from, size_t stride, uint32_t n, size_t vector_
 			__builtin_prefetch(from + off);
 }
 
-/* K or V of n rows whose heads follow one another in one slot. */
+/* A row behind this one, which is folded too, is laid over it. */
+static bool is_displaced(const struct fold *f, const struct kv_row *r)
+{
+	uint64_t newest = journal_find(f->seq, r->layer, r->head, r->slot,
+				       f->seq->head.journal_end);
+
+	while (newest != UINT64_MAX && newest > f->record)
+		newest = journal_row(f->seq, newest)->prev - 1;
+	return newest == UINT64_MAX || journal_row(f->seq, newest) != r;
+}
+
+/* K or V of n rows whose heads follow one another in one slot. What cannot be stored does not
+ * matter where a later row is laid over it. */
 static int store(const struct fold *f, const struct target *t, const struct kv_row *r, uint32_t n,
 		 bool is_value, const char *from)
 {
 	const struct kv_codec *codec = &f->seq->layout->codecs[2 * r->layer + is_value];
 	uint32_t codes = is_value ? KV_PART_V_CODES : KV_PART_K_CODES;
-	size_t stride = journal_shape(f->seq)->payload_bytes, done;
+	size_t stride = journal_shape(f->seq)->payload_bytes;
 	struct kv_codec_at to;
 
 	if (codec->width == 0)
@@ -251,13 +263,18 @@ static int store(const struct fold *f, const struct target *t, const struct kv_r
 	to.scale = part_at(t, codes + 1, &to.scale_stride);
 	to.zero = part_at(t, codes + 2, &to.zero_stride);
 	prefetch(from + n * stride, stride, n, (size_t)codec->width * codec->element_bytes);
-	done = kv_quantise(codec, n, from, stride, &to);
-	if (done == n)
-		return 0;
-	return kvc_fail(KVC_EVALUE,
-			"%s of layer %u, slot %u, head %zu has a NaN or an infinity, which the "
-			"storage format cannot hold; roll it back, or overwrite the slot",
-			is_value ? "V" : "K", r->layer, r->slot, r->head + done);
+	for (size_t done = 0; done < n; done++) {
+		struct kv_codec_at at = kv_codec_at(&to, done);
+
+		done += kv_quantise(codec, n - done, from + done * stride, stride, &at);
+		if (done < n && !is_displaced(f, r + done))
+			return kvc_fail(KVC_EVALUE,
+					"%s of layer %u, slot %u, head %zu has a NaN or an "
+					"infinity, which the storage format cannot hold; roll it "
+					"back, or overwrite the slot",
+					is_value ? "V" : "K", r->layer, r->slot, r->head + done);
+	}
+	return 0;
 }
 
 static void store_planes(const struct target *t, const char *from)
