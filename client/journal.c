@@ -174,11 +174,8 @@ static uint64_t forget_step(struct kvc_seq *seq, uint64_t record, uint64_t end)
 int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 {
 	const uint64_t end = seq->head.journal_end;
-	const uint32_t log2 = journal_shape(seq)->rows_log2;
-	/* Half a table: the other half is for the update that comes, while this one counts. */
-	const uint64_t table_rows =
-		(uint64_t)(seq->groups[seq->layout->fields->journal_group].n_entries / 2) << log2;
-	uint64_t most = seq->journal.max_rows < table_rows ? seq->journal.max_rows : table_rows;
+	uint64_t most = seq->journal.max_rows < journal_half(seq) ? seq->journal.max_rows :
+								    journal_half(seq);
 	uint64_t first = seq->open_first, marked = marked_row(seq);
 	bool is_full = end - first + n_rows > most;
 

@@ -80,6 +80,14 @@ static inline uint64_t journal_last_rows(const struct kvc_seq *seq, uint64_t fir
 uint64_t journal_store(const struct kvc_seq *seq, uint32_t layer, uint64_t row, uint64_t n,
 		       const char *k, const char *v, bool *is_value);
 
+/* Rows of half a table. A journal that forgets has no more: the other half is for the rows of an
+ * update that comes while the old ones still count. */
+static inline uint64_t journal_half(const struct kvc_seq *seq)
+{
+	return (uint64_t)(seq->groups[seq->layout->fields->journal_group].n_entries / 2)
+	       << journal_shape(seq)->rows_log2;
+}
+
 /* ---- rows of the open update --------------------------------------------------------------- */
 
 /* Does token t of the open update have rows of a group? (All do in replay mode; in undo mode those

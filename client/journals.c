@@ -28,6 +28,8 @@ static void take_options(struct kvc_seq *seq, const struct kvc_journal_options *
 	struct seq_journal *j = &seq->journal;
 
 	seq_journal_defaults(seq);
+	if (o->when_full == KVC_FULL_FORGET && j->max_rows > journal_half(seq))
+		j->max_rows = journal_half(seq);
 	if (o->max_rows && o->max_rows < j->max_rows)
 		j->max_rows = o->max_rows;
 	if (o->keep_steps)
