@@ -50,6 +50,7 @@ _Noreturn void mc_fail(const char *file, int line, const char *format, ...)
 /* K and V of one head of one slot: what is given, what is stored, what is read back. */
 struct mc_value {
 	uint32_t layer;
+	bool is_bad; /* the formats cannot hold it */
 	char *full, *stored, *read;
 };
 
@@ -121,7 +122,7 @@ struct mc_snap {
 };
 
 /* What happens at a point between two stores. */
-enum mc_event { MC_NOTHING, MC_FREEZE, MC_DEATH };
+enum mc_event { MC_NOTHING, MC_FREEZE, MC_HOLD, MC_DEATH };
 
 struct mc_world {
 	struct bare *bare;
@@ -130,6 +131,7 @@ struct mc_world {
 	uint64_t random;
 	uint32_t format; /* asked for; 0: any */
 	bool verbose;
+	bool spoils; /* values that are made now may be bad */
 
 	uint32_t n_cells, first_cell[MC_LAYERS], n_slots[MC_LAYERS];
 	uint32_t n_slot_planes, n_seq_planes;
@@ -147,8 +149,8 @@ struct mc_world {
 	bool in_call; /* points count only then */
 	uint64_t call_update;
 	enum mc_event event;
-	uint64_t event_in; /* points from now */
-	bool freeze_wanted;
+	uint64_t event_in;           /* points from now */
+	bool freeze_wanted, is_held; /* held: the core takes its time */
 	int freeze_of;
 	jmp_buf death;
 	uint64_t n_ops, n_skipped, n_deaths, n_freezes, n_refused;
@@ -160,6 +162,8 @@ void mc_say(struct mc_world *w, const char *format, ...) __attribute__((format(p
 
 /* mc_values.c */
 uint32_t mc_value_new(struct mc_world *w, uint32_t layer);
+/* Puts a NaN or an infinity into a value that was just made. */
+void mc_value_spoil(struct mc_world *w, uint32_t value);
 uint32_t mc_number(struct mc_world *w);
 void mc_fill_plane(char *bytes, uint32_t n_bytes, uint32_t number);
 uint32_t mc_full_bytes(const struct mc_world *w, uint32_t layer);
@@ -221,14 +225,20 @@ void mc_op_forward(struct mc_world *w);
 void mc_op_journal(struct mc_world *w);
 void mc_op_fold(struct mc_world *w);
 void mc_op_replay_from(struct mc_world *w);
+void mc_op_replay_base(struct mc_world *w);
 void mc_op_new(struct mc_world *w);
 void mc_op_fork_local(struct mc_world *w);
 void mc_op_drop(struct mc_world *w);
 void mc_op_snapshot(struct mc_world *w);
 void mc_op_fork(struct mc_world *w);
+void mc_op_operator(struct mc_world *w);
 void mc_op_death(struct mc_world *w);
 
+/* mc_update.c */
+void mc_update_of(struct mc_world *w, struct mc_seq *s);
+
 /* mc_core.c */
+bool mc_fork_local(struct mc_world *w, struct mc_seq *s, struct mc_seq *to, bool is_snapshot);
 void mc_take_snapshot(struct mc_world *w); /* of any sequence, also while updates are open */
 void mc_at_point(struct mc_world *w);
 void mc_finish_freeze(struct mc_world *w);

@@ -451,6 +451,14 @@ static struct mc_state *fold_state(struct mc_world *w, struct mc_state *state,
 	return out;
 }
 
+static bool holds_bad(const struct mc_world *w, const struct mc_state *state)
+{
+	for (uint32_t i = 0; i < w->n_cells; i++)
+		if (state->cells[i].row && w->values[state->cells[i].row_kv].is_bad)
+			return true;
+	return false;
+}
+
 static bool lays_over(const struct mc_world *w, const struct mc_shadow *s, int to)
 {
 	uint64_t length = s->steps[0].state->length;
@@ -503,6 +511,8 @@ void mc_op_fold(struct mc_world *w)
 	to = folded_step(&s->shadow, call.keep);
 	if (s->shadow.mode != KVC_JOURNAL_REPLAY) {
 		status = KVC_EUNSUPPORTED;
+	} else if (to && holds_bad(w, s->shadow.steps[to].state)) {
+		status = KVC_EVALUE;
 	} else {
 		s->next = to ? fold_shadow(w, &s->shadow, to) : mc_shadow_copy(&s->shadow);
 		s->has_next = true;
@@ -532,66 +542,151 @@ static int do_from(void *arg)
 	return c->done < 0 ? -1 : 0;
 }
 
-/* Brings a fork of the source back to its base, and replays the source onto it. */
+/* A journal without rows and with the usual options. */
+static void begun(struct mc_shadow *s)
+{
+	mc_shadow_drop_future(s);
+	s->mode = KVC_JOURNAL_REPLAY;
+	s->when_full = KVC_FULL_REFUSE;
+	s->max_rows = 0;
+	s->keep_steps = 64;
+}
+
+static bool same_state(const struct mc_world *w, const struct mc_state *a, const struct mc_state *b)
+{
+	return a->length == b->length && a->position == b->position && a->base == b->base &&
+	       a->planes_set == b->planes_set &&
+	       memcmp(a->planes, b->planes, sizeof(a->planes)) == 0 &&
+	       memcmp(a->cells, b->cells, w->n_cells * sizeof(a->cells[0])) == 0;
+}
+
+/* Status of a replay of the source onto `to`. */
+static int expect_from(const struct mc_world *w, const struct mc_shadow *to,
+		       const struct mc_shadow *source)
+{
+	if (source->mode != KVC_JOURNAL_REPLAY)
+		return KVC_EINVAL;
+	if (to->mode != KVC_JOURNAL_REPLAY && to->has_rows)
+		return KVC_EBUSY;
+	if (to->now)
+		return KVC_EINVAL;
+	if (source->has_rows && !same_state(w, mc_now(to), source->steps[0].state))
+		return KVC_EINVAL;
+	/* it would become one with a replay journal first */
+	return to->mode != KVC_JOURNAL_REPLAY && to->n_marks ? KVC_EBUSY : 0;
+}
+
+static void replay_onto(struct mc_world *w, struct mc_seq *to, struct mc_seq *from)
+{
+	const struct mc_shadow *source = &from->shadow;
+	int status = expect_from(w, &to->shadow, source), rc;
+	int n_done = mc_shadow_steps(source, 0, source->now);
+	struct from_call call = {to->seq, from->seq, 0};
+
+	mc_say(w, "replay of %d onto %d", (int)(from - w->seqs), (int)(to - w->seqs));
+	w->event = MC_NOTHING; /* it is two updates where the journal is new */
+	if (status == 0) {
+		to->next = mc_shadow_copy(&to->shadow);
+		to->has_next = true;
+		if (to->next.mode != KVC_JOURNAL_REPLAY) {
+			to->next.when_full = KVC_FULL_REFUSE;
+			to->next.max_rows = 0;
+			to->next.keep_steps = 64;
+		}
+		to->next.mode = KVC_JOURNAL_REPLAY;
+		to->next.has_rows |= source->now != 0;
+		if (source->now)
+			mc_shadow_drop_future(&to->next);
+		for (int i = 1; i <= source->now; i++)
+			mc_shadow_push(&to->next, mc_state_ref(source->steps[i].state),
+				       source->steps[i].n_rows);
+	}
+	mc_call(w);
+	rc = do_from(&call);
+	if (rc && kvc_error() == KVC_ERESERVE) {
+		/* the journal has begun, and the future is gone */
+		if (to->shadow.mode != KVC_JOURNAL_REPLAY)
+			begun(&to->shadow);
+		if (mc_reserve(w, to, (uint64_t)n_done + 1, mc_shadow_rows(source)))
+			rc = do_from(&call);
+	}
+	if (rc && status == 0 && kvc_error() == KVC_EJOURNAL) /* tables of this test are short */
+		status = KVC_EJOURNAL;
+	if (rc == 0 && call.done != n_done)
+		MC_FAIL("%lld steps were replayed, not %d", (long long)call.done, n_done);
+	conclude(w, to, rc, status);
+	if (rc && status == 0 && to->shadow.mode != KVC_JOURNAL_REPLAY)
+		begun(&to->shadow);
+	if (to->seq->journal.future_end == to->seq->head.journal_end)
+		mc_shadow_drop_future(&to->shadow);
+}
+
+/* Onto any sequence, onto a fork that was taken back to its base, or onto a fork of the base. */
 void mc_op_replay_from(struct mc_world *w)
 {
 	struct mc_seq *s = mc_pick(w), *to = mc_free_seq(w);
-	struct mc_shadow *source = s ? &s->shadow : NULL;
-	struct from_call call;
-	int rc, n_done;
+	struct rollback_call back;
 
-	if (!s || !to || source->mode != KVC_JOURNAL_REPLAY || !source->has_rows)
+	w->event = MC_NOTHING;
+	if (!s)
 		return;
-	mc_say(w, "replay of %d onto a fork of its base", (int)(s - w->seqs));
-	to->seq = kvc_fork_local(s->seq, 0);
-	if (!to->seq)
+	if (mc_one_in(w, 4)) {
+		replay_onto(w, mc_pick(w), s);
 		return;
-	to->local = true;
-	to->base = s->base;
-	if (to->base)
-		to->base->n_refs++;
-	to->shadow = mc_shadow_share(source);
+	}
+	if (!to || !s->shadow.has_rows || s->shadow.mode != KVC_JOURNAL_REPLAY ||
+	    !mc_fork_local(w, s, to, false))
+		return;
 	if (to->shadow.now) {
-		struct rollback_call back = {.seq = to->seq,
-					     .how = STEPS,
-					     .n = (uint64_t)mc_shadow_steps(source, 0,
-									    source->now)};
-
+		back = (struct rollback_call){
+			.seq = to->seq,
+			.how = STEPS,
+			.n = (uint64_t)mc_shadow_steps(&s->shadow, 0, s->shadow.now),
+		};
 		to->next = back_to(&to->shadow, 0);
 		to->has_next = true;
 		mc_call(w);
 		MC_CHECK(do_rollback(&back) == 0);
 		mc_done(w, true);
 	}
-	to->next = mc_shadow_copy(&to->shadow);
-	mc_shadow_drop_future(&to->next);
-	for (int i = 1; i <= source->now; i++)
-		mc_shadow_push(&to->next, mc_state_ref(source->steps[i].state),
-			       source->steps[i].n_rows);
-	to->has_next = true;
-	n_done = mc_shadow_steps(source, 0, source->now);
-	call = (struct from_call){to->seq, s->seq, 0};
-	mc_call(w);
-	rc = do_from(&call);
-	if (rc && kvc_error() == KVC_ERESERVE &&
-	    mc_reserve(w, to, (uint64_t)n_done + 1, mc_shadow_rows(source)))
-		rc = do_from(&call);
-	if (rc && kvc_error() == KVC_EJOURNAL) { /* tables of this test are short */
-		mc_done(w, false);
-		mc_shadow_drop_future(&to->shadow);
+	replay_onto(w, to, s);
+}
+
+/* A fork of a sequence without rows, which then gets a journal and goes on. */
+void mc_op_replay_base(struct mc_world *w)
+{
+	struct mc_seq *s = mc_pick(w), *to = mc_free_seq(w);
+	struct kvc_journal_options o = {.size = sizeof(o), .mode = KVC_JOURNAL_REPLAY};
+
+	w->event = MC_NOTHING;
+	if (!s || !to || s->shadow.has_rows || s->shadow.n_marks || !mc_fork_local(w, s, to, false))
 		return;
-	}
-	if (rc == 0 && call.done != n_done)
-		MC_FAIL("%lld steps were replayed, not %d", (long long)call.done, n_done);
-	conclude(w, to, rc, 0);
-	if (rc)
-		mc_shadow_drop_future(&to->shadow);
+	if (kvc_journal_set(s->seq, &o))
+		MC_FAIL("journal: %s", kvc_error_text());
+	begun(&s->shadow);
+	for (uint64_t n = 1 + mc_draw(w, 3); n; n--)
+		mc_update_of(w, s);
+	if (s->shadow.has_rows)
+		replay_onto(w, to, s);
 }
 
 /* ---- options ------------------------------------------------------------------------------ */
 
+struct set_call {
+	kvc_seq *seq;
+	const struct kvc_journal_options *options;
+};
+
+static int do_set(void *arg)
+{
+	struct set_call *c = arg;
+
+	return kvc_journal_set(c->seq, c->options);
+}
+
 void mc_op_journal(struct mc_world *w)
 {
+	struct set_call call;
 	struct mc_seq *s = mc_pick(w);
 	struct kvc_journal_options o = {.size = sizeof(o)};
 	bool changes;
@@ -620,8 +715,9 @@ void mc_op_journal(struct mc_world *w)
 	s->next.when_full = o.when_full;
 	s->next.max_rows = o.max_rows;
 	s->next.keep_steps = o.keep_steps ? o.keep_steps : 64;
+	call = (struct set_call){s->seq, &o};
 	mc_call(w);
-	rc = kvc_journal_set(s->seq, &o);
+	rc = with_copies(w, s, do_set, &call);
 	if (changes && (s->shadow.has_rows || s->shadow.n_marks))
 		conclude(w, s, rc, KVC_EBUSY);
 	else

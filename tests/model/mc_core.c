@@ -38,13 +38,8 @@ void mc_op_new(struct mc_world *w)
 	mc_shadow_init(w, &s->shadow);
 }
 
-void mc_op_fork_local(struct mc_world *w)
+bool mc_fork_local(struct mc_world *w, struct mc_seq *s, struct mc_seq *to, bool is_snapshot)
 {
-	struct mc_seq *s = &w->seqs[mc_draw(w, MC_SEQS)], *to = mc_free_seq(w);
-	bool is_snapshot = mc_one_in(w, 4);
-
-	if (!s->seq || !to)
-		return;
 	mc_say(w, "local %s of %d as %d", is_snapshot ? "snapshot" : "fork", (int)(s - w->seqs),
 	       (int)(to - w->seqs));
 	if (!w->writer->spare)
@@ -52,20 +47,30 @@ void mc_op_fork_local(struct mc_world *w)
 	to->next = mc_shadow_share(&s->shadow);
 	to->has_next = true;
 	mc_call(w);
-	to->seq = is_snapshot ? kvc_snapshot_local(s->seq) : kvc_fork_local(s->seq, 0);
-	if (!to->seq && kvc_error() == KVC_ETIMEOUT)
-		mc_finish_freeze(w);
-	if (!to->seq && (kvc_error() == KVC_ERESERVE || kvc_error() == KVC_ETIMEOUT) &&
-	    mc_reserve(w, s, 0, 0))
+	for (int tries = 0; tries < 3 && !to->seq; tries++) {
 		to->seq = is_snapshot ? kvc_snapshot_local(s->seq) : kvc_fork_local(s->seq, 0);
+		if (!to->seq && kvc_error() == KVC_ETIMEOUT)
+			mc_finish_freeze(w);
+		else if (!to->seq && (kvc_error() != KVC_ERESERVE || !mc_reserve(w, s, 0, 0)))
+			break;
+	}
 	if (!to->seq) {
 		MC_CHECK(kvc_error() == KVC_EPOOL);
 		mc_done(w, false);
-		return;
+		return false;
 	}
 	to->local = true;
 	to->base = base_ref(s->base);
 	mc_done(w, true);
+	return true;
+}
+
+void mc_op_fork_local(struct mc_world *w)
+{
+	struct mc_seq *s = &w->seqs[mc_draw(w, MC_SEQS)], *to = mc_free_seq(w);
+
+	if (s->seq && to)
+		mc_fork_local(w, s, to, mc_one_in(w, 4));
 }
 
 void mc_seq_clear(struct mc_seq *s)
@@ -195,6 +200,48 @@ void mc_op_fork(struct mc_world *w)
 	to->shadow.keep_steps = 64;
 }
 
+/* ---- an operator -------------------------------------------------------------------------- */
+
+/* Only what was appended alone can be cut by the core (daemon/objects.h). */
+static bool core_may_cut(const struct mc_world *w, const struct mc_shadow *s)
+{
+	return s->mode == KVC_JOURNAL_NONE && !s->scattered && !mc_now(s)->planes_set &&
+	       (w->layout->max_slots >= mc_now(s)->length);
+}
+
+/* The writer hears of it at its next update, which is refused; open ones are gone. */
+void mc_op_operator(struct mc_world *w)
+{
+	int of = pick_known(w);
+	struct mc_seq *s = of < 0 ? NULL : &w->seqs[of], *open = mc_pick(w);
+	struct mc_shadow *shadow = s ? &s->shadow : NULL;
+	struct mc_state *cut;
+	uint64_t keep;
+	kvc_mark mark;
+
+	w->event = MC_NOTHING;
+	if (!s || !core_may_cut(w, shadow) || mc_now(shadow)->length == 0)
+		return;
+	keep = mc_draw(w, mc_now(shadow)->length);
+	mc_say(w, "an operator cuts %d to %llu", of, (unsigned long long)keep);
+	if (open)
+		kvc_update_begin(open->seq, 1, 0);
+	if (open && open->seq->journal.future_end == open->seq->head.journal_end)
+		mc_shadow_drop_future(&open->shadow);
+	MC_CHECK(bare_operator_rollback(w->bare, s->seq->place, keep) == 0);
+	if (open && open->seq->is_open) {
+		MC_CHECK(kvc_commit(w->writer, NULL, 0) == -1 && kvc_error() == KVC_EMOVED);
+		MC_CHECK(!open->seq->is_open);
+	} else {
+		MC_CHECK(kvc_mark_set(s->seq, &mark) == -1);
+		MC_CHECK(kvc_error() == KVC_EMOVED);
+	}
+	cut = mc_state_cut(w, mc_now(shadow), keep);
+	mc_state_unref(shadow->steps[0].state);
+	shadow->steps[0].state = cut;
+	mc_shadow_drop_marks(shadow, keep);
+}
+
 /* ---- at a point between two stores --------------------------------------------------------- */
 
 static void freeze_now(struct mc_world *w)
@@ -204,7 +251,7 @@ static void freeze_now(struct mc_world *w)
 	w->in_call = false;
 	take_held(w, w->freeze_of);
 	hold_release(w->writer->shm, false);
-	w->freeze_wanted = false;
+	w->freeze_wanted = w->is_held = false;
 	w->in_call = in_call;
 }
 
@@ -216,7 +263,7 @@ void mc_finish_freeze(struct mc_world *w)
 		freeze_now(w);
 	else
 		hold_cancel(w->writer->shm);
-	w->freeze_wanted = false;
+	w->freeze_wanted = w->is_held = false;
 }
 
 void mc_at_point(struct mc_world *w)
@@ -225,7 +272,8 @@ void mc_at_point(struct mc_world *w)
 
 	if (!w->in_call)
 		return;
-	if (w->freeze_wanted && kv_word_state(kv_word_load(w->writer->shm)) == KV_HELD) {
+	if (w->freeze_wanted && !w->is_held &&
+	    kv_word_state(kv_word_load(w->writer->shm)) == KV_HELD) {
 		freeze_now(w);
 		return;
 	}
@@ -235,10 +283,14 @@ void mc_at_point(struct mc_world *w)
 	if (event == MC_DEATH)
 		longjmp(w->death, 1);
 	w->freeze_of = pick_known(w);
+	for (int i = 0; i < MC_SEQS; i++)
+		if (w->seqs[i].has_next && w->seqs[i].seq && !w->seqs[i].local)
+			w->freeze_of = i;
 	if (w->freeze_of < 0 || !free_snap(w))
 		return;
 	w->freeze_wanted = true;
-	if (hold_try(w->writer->shm) == 0)
+	w->is_held = event == MC_HOLD;
+	if (hold_try(w->writer->shm) == 0 && !w->is_held)
 		freeze_now(w);
 }
 
@@ -314,13 +366,14 @@ static void park(struct mc_world *w, struct mc_seq *s, uint64_t update)
 void mc_after_death(struct mc_world *w)
 {
 	uint32_t index = (w->writer->index + 1) % 32;
+	struct kvc_journal_info info;
 	uint64_t update;
 
 	w->n_deaths++;
 	w->in_call = false;
 	if (w->freeze_wanted)
 		hold_cancel(w->writer->shm);
-	w->freeze_wanted = false;
+	w->freeze_wanted = w->is_held = false;
 	update = mc_bury(w);
 	mc_say(w, "  death; update %llu of %llu counts", (unsigned long long)update,
 	       (unsigned long long)w->call_update);
@@ -357,6 +410,8 @@ void mc_after_death(struct mc_world *w)
 			continue;
 		s->seq = bare_seq(w->bare, w->writer, MC_TOKENS, &s->base->state);
 		mc_shadow_drop_future(&s->shadow);
+		MC_CHECK(kvc_journal_info(s->seq, &info) == 0);
+		mc_shadow_forget(w, &s->shadow, info.n_steps, info.n_rows);
 		s->shadow.when_full = KVC_FULL_REFUSE;
 		s->shadow.max_rows = 0;
 		s->shadow.keep_steps = 64;

@@ -172,6 +172,20 @@ static void forget_before(struct mc_shadow *s, int floor)
 		s->marks[i].step = s->marks[i].step < floor ? -1 : s->marks[i].step - floor;
 }
 
+/* Unless it was told to forget when it is full, a journal keeps what marks and keep_steps need. */
+static void check_kept(const struct mc_shadow *s, int floor)
+{
+	int n_before = mc_shadow_steps(s, 0, s->now), n_after = mc_shadow_steps(s, floor, s->now);
+
+	if (s->when_full == KVC_FULL_FORGET)
+		return;
+	if (n_after < n_before && n_after < (int)s->keep_steps)
+		MC_FAIL("%d of %d steps are kept, %u should be", n_after, n_before, s->keep_steps);
+	for (int i = 0; i < s->n_marks; i++)
+		if (s->marks[i].step >= 0 && s->marks[i].step < floor)
+			MC_FAIL("the steps of mark %d were forgotten", i);
+}
+
 void mc_shadow_forget(struct mc_world *w, struct mc_shadow *s, uint64_t n_steps, uint64_t n_rows)
 {
 	int floor = 0;
@@ -182,13 +196,13 @@ void mc_shadow_forget(struct mc_world *w, struct mc_shadow *s, uint64_t n_steps,
 	mc_say(w, "  the journal has %llu of %llu rows, %llu of %d steps",
 	       (unsigned long long)n_rows, (unsigned long long)mc_shadow_rows(s),
 	       (unsigned long long)n_steps, mc_shadow_steps(s, 0, s->now));
-	while (floor < s->now && mc_shadow_rows(s) > n_rows) {
+	for (uint64_t rows = mc_shadow_rows(s); floor < s->now && rows > n_rows;) {
 		do
-			floor++;
+			rows -= s->steps[++floor].n_rows + 1;
 		while (floor < s->now && !s->steps[floor].state);
-		forget_before(s, floor);
-		floor = 0;
 	}
+	check_kept(s, floor);
+	forget_before(s, floor);
 	if (mc_shadow_rows(s) != n_rows || (uint64_t)mc_shadow_steps(s, 0, s->now) != n_steps)
 		MC_FAIL("the journal has %llu rows and %llu steps, not %llu and %d",
 			(unsigned long long)n_rows, (unsigned long long)n_steps,

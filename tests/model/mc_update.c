@@ -9,6 +9,7 @@
 /* An update as it is being made: a state after each token, and one of all. */
 struct plan {
 	struct mc_seq *s;
+	bool is_bad; /* something cannot be stored: it was refused, and is to be aborted */
 	uint64_t n_tokens;
 	uint32_t flags;
 	struct mc_state *states[MC_TOKENS + 1]; /* after token t + 1; the last: after the whole */
@@ -124,6 +125,10 @@ static void make_tokens(struct mc_world *w, struct plan *p, uint32_t layer, uint
 			uint64_t i = (t - first) * l->n_query_groups + h;
 
 			values[h] = mc_value_new(w, layer);
+			if (w->spoils && mc_one_in(w, 40))
+				mc_value_spoil(w, values[h]);
+			p->is_bad |= w->values[values[h]].is_bad &&
+				     p->s->shadow.mode != KVC_JOURNAL_REPLAY;
 			memcpy(k_bytes + i * k, w->values[values[h]].full, k);
 			memcpy(v_bytes + i * v, w->values[values[h]].full + k, v);
 		}
@@ -141,6 +146,14 @@ static uint64_t written_tokens(const struct mc_world *w, const struct plan *p, u
 	return n;
 }
 
+static void check_written(const struct plan *p, int rc)
+{
+	if (p->is_bad)
+		MC_CHECK(rc == -1 && kvc_error() == KVC_EVALUE);
+	else
+		MC_CHECK(rc == 0);
+}
+
 static void write_rows(struct mc_world *w, struct plan *p, uint32_t layer, uint64_t first,
 		       uint64_t end)
 {
@@ -148,9 +161,9 @@ static void write_rows(struct mc_world *w, struct plan *p, uint32_t layer, uint6
 	uint32_t k = mc_k_bytes(w, layer), v = mc_full_bytes(w, layer) - k;
 
 	make_tokens(w, p, layer, first, end);
-	MC_CHECK(kvc_write_rows(p->s->seq, layer, first, end - first, k_bytes,
-				(size_t)k * l->n_query_groups, v ? v_bytes : NULL,
-				(size_t)v * l->n_query_groups) == 0);
+	check_written(p, kvc_write_rows(p->s->seq, layer, first, end - first, k_bytes,
+					(size_t)k * l->n_query_groups, v ? v_bytes : NULL,
+					(size_t)v * l->n_query_groups));
 }
 
 /* In place, where that is allowed. */
@@ -222,7 +235,8 @@ static void write_layer(struct mc_world *w, struct plan *p, uint32_t layer)
 	case 0: /* in two parts, the second first */
 		cut = mc_draw(w, end + 1);
 		write_rows(w, p, layer, cut, end);
-		write_rows(w, p, layer, 0, cut);
+		if (!p->is_bad)
+			write_rows(w, p, layer, 0, cut);
 		break;
 	case 1:
 		if (may_span(w, p, layer, end)) {
@@ -237,11 +251,11 @@ static void write_layer(struct mc_world *w, struct plan *p, uint32_t layer)
 			break;
 		}
 		make_tokens(w, p, layer, 0, end);
-		MC_CHECK(kvc_write(p->s->seq, layer, k_bytes,
-				   w->layout->layers[layer].v_width ? v_bytes : NULL) == 0);
+		check_written(p, kvc_write(p->s->seq, layer, k_bytes,
+					   w->layout->layers[layer].v_width ? v_bytes : NULL));
 		break;
 	}
-	while (w->n_slot_planes && mc_one_in(w, 2))
+	while (w->n_slot_planes && !p->is_bad && mc_one_in(w, 2))
 		write_slot_planes(w, p, layer, end);
 }
 
@@ -340,6 +354,10 @@ static void plan_scatter_all(struct mc_world *w, struct plan *p, const struct sc
 			uint32_t value = c->has_kv ? mc_value_new(w, c->layer) : 0;
 			uint32_t numbers[MC_PLANES] = {0};
 
+			if (value && w->spoils && mc_one_in(w, 40))
+				mc_value_spoil(w, value);
+			p->is_bad |= w->values[value].is_bad &&
+				     p->s->shadow.mode != KVC_JOURNAL_REPLAY;
 			if (value) {
 				memcpy(k_bytes + at * k, w->values[value].full, k);
 				memcpy(v_bytes + at * v, w->values[value].full + k, v);
@@ -405,14 +423,16 @@ static bool do_scatter(struct mc_world *w, struct plan *p)
 	mc_say(w, "  scatter: layer %u, %llu slots, %s%s%s%s, %u rows by now", c.layer,
 	       (unsigned long long)c.n, c.shared ? "shared, " : "", c.has_kv ? "vectors" : "",
 	       c.planes[0] ? " plane 0" : "", c.planes[1] ? " plane 1" : "", p->extra_rows);
-	if (call_scatter(w, p, &c, bytes))
+	if (call_scatter(w, p, &c, bytes)) {
+		MC_CHECK(!p->is_bad);
 		return true;
+	}
 	n_rows = c.n * w->layout->layers[c.layer].n_query_groups;
 	if (kvc_error() == KVC_ERESERVE && mc_reserve(w, p->s, 0, n_rows) &&
 	    call_scatter(w, p, &c, bytes))
 		return true;
-	MC_CHECK(kvc_error() == KVC_EJOURNAL || kvc_error() == KVC_ERESERVE ||
-		 kvc_error() == KVC_EPOOL);
+	MC_CHECK((kvc_error() == KVC_EVALUE && p->is_bad) || kvc_error() == KVC_EJOURNAL ||
+		 kvc_error() == KVC_ERESERVE || kvc_error() == KVC_EPOOL);
 	return false;
 }
 
@@ -532,7 +552,8 @@ static void write_all(struct mc_world *w, struct plan *p, bool freezes)
 {
 	mc_shadow_drop_future(&p->s->shadow);
 	plan_states(w, p);
-	for (uint32_t l = 0; l < w->layout->n_layers; l++) {
+	w->spoils = freezes && mc_one_in(w, 6);
+	for (uint32_t l = 0; l < w->layout->n_layers && !p->is_bad; l++) {
 		if (freezes && mc_one_in(w, 12))
 			mc_take_snapshot(w);
 		write_layer(w, p, l);
@@ -557,6 +578,7 @@ static bool make_update(struct mc_world *w, struct mc_seq *s, struct plan *p)
 		return false;
 	}
 	write_all(w, p, true);
+	good = !p->is_bad;
 	for (int i = 0; i < MC_PARTS && journal && good && mc_one_in(w, 2); i++)
 		good = do_scatter(w, p);
 	while (good && w->n_seq_planes && mc_one_in(w, 3))
@@ -658,6 +680,17 @@ void mc_op_update(struct mc_world *w)
 	commit(w, plans, n);
 	for (int i = 0; i < n; i++)
 		plan_free(&plans[i]);
+}
+
+/* One update of one sequence, of any kind. */
+void mc_update_of(struct mc_world *w, struct mc_seq *s)
+{
+	static struct plan plan;
+
+	if (!make_update(w, s, &plan))
+		return;
+	commit(w, &plan, 1);
+	plan_free(&plan);
 }
 
 /* What was reserved is there: n updates of one token each are not refused for a lack of blocks. */

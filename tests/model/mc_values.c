@@ -125,6 +125,7 @@ uint32_t mc_value_new(struct mc_world *w, uint32_t layer)
 	}
 	value = &w->values[w->n_values];
 	value->layer = layer;
+	value->is_bad = false;
 	value->full = calloc(3, full + 64); /* stored is never more than that */
 	value->stored = value->full + full + 64;
 	value->read = value->stored + full + 64;
@@ -136,6 +137,25 @@ uint32_t mc_value_new(struct mc_world *w, uint32_t layer)
 	} while (!store(k, value->full, value->stored, value->read) ||
 		 !store(v, value->full + k_bytes, value->stored + k_stored, value->read + k_bytes));
 	return w->n_values++;
+}
+
+void mc_value_spoil(struct mc_world *w, uint32_t number)
+{
+	struct mc_value *value = &w->values[number];
+	const struct kv_codec *k = &w->bare->layout.codecs[2 * value->layer], *v = k + 1;
+	struct float_bits b = bits_of(w->layout->dtype);
+	uint32_t bytes = kv_dtype_bytes(w->layout->dtype), full = mc_full_bytes(w, value->layer);
+	uint32_t bits = ((b.most + 1) << b.mantissa) | (uint32_t)mc_draw(w, 2);
+	char stored[1024], read[1024];
+
+	memcpy(value->full + mc_draw(w, full / bytes) * bytes, &bits, bytes);
+	value->is_bad = !store(k, value->full, stored, read) ||
+			!store(v, value->full + mc_k_bytes(w, value->layer), stored, read);
+	if (!value->is_bad) /* raw */
+		MC_CHECK(store(k, value->full, value->stored, value->read) &&
+			 store(v, value->full + mc_k_bytes(w, value->layer),
+			       value->stored + k->bytes.codes + k->bytes.scale + k->bytes.zero,
+			       value->read + mc_k_bytes(w, value->layer)));
 }
 
 void mc_values_free(struct mc_world *w)

@@ -268,23 +268,30 @@ bool mc_reserve(struct mc_world *w, struct mc_seq *s, uint64_t n_tokens, uint64_
 }
 
 static void (*const ops[])(struct mc_world *) = {
-	mc_op_update,   mc_op_update,      mc_op_update,     mc_op_update,        mc_op_update,
-	mc_op_update,   mc_op_update,      mc_op_update,     mc_op_update,        mc_op_rollback,
-	mc_op_rollback, mc_op_rollback,    mc_op_rollback,   mc_op_rollback_many, mc_op_marks,
-	mc_op_marks,    mc_op_marks,       mc_op_forward,    mc_op_forward,       mc_op_fold,
-	mc_op_fold,     mc_op_replay_from, mc_op_journal,    mc_op_journal,       mc_op_new,
-	mc_op_new,      mc_op_fork_local,  mc_op_fork_local, mc_op_drop,          mc_op_drop,
-	mc_op_snapshot, mc_op_snapshot,    mc_op_fork,       mc_op_reserved,
+	mc_op_update,      mc_op_update,      mc_op_update,     mc_op_update,        mc_op_update,
+	mc_op_update,      mc_op_update,      mc_op_update,     mc_op_update,        mc_op_rollback,
+	mc_op_rollback,    mc_op_rollback,    mc_op_rollback,   mc_op_rollback_many, mc_op_marks,
+	mc_op_marks,       mc_op_marks,       mc_op_forward,    mc_op_forward,       mc_op_fold,
+	mc_op_fold,        mc_op_replay_from, mc_op_journal,    mc_op_journal,       mc_op_new,
+	mc_op_new,         mc_op_fork_local,  mc_op_fork_local, mc_op_drop,          mc_op_drop,
+	mc_op_snapshot,    mc_op_snapshot,    mc_op_fork,       mc_op_reserved,      mc_op_operator,
+	mc_op_replay_base,
 };
 
 static void draw_event(struct mc_world *w)
 {
+	struct mc_snap *snap = &w->snaps[mc_draw(w, MC_SNAPS)];
+
 	w->event = MC_NOTHING;
-	w->event_in = 1 + mc_draw(w, mc_one_in(w, 2) ? 10 : 60);
-	if (mc_one_in(w, 8))
+	w->event_in = 1 + (mc_one_in(w, 3) ? mc_draw(w, 2) : mc_draw(w, 1 + mc_draw(w, 100)));
+	if (mc_one_in(w, 5))
 		w->event = MC_FREEZE;
-	else if (mc_one_in(w, 16))
+	else if (mc_one_in(w, 12))
 		w->event = MC_DEATH;
+	else if (mc_one_in(w, 60))
+		w->event = MC_HOLD;
+	if (w->event != MC_NOTHING && snap->used) /* there is room for another */
+		mc_snap_drop(w, snap);
 }
 
 void mc_step(struct mc_world *w, uint64_t number)

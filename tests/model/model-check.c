@@ -185,7 +185,7 @@ static int run_all(const struct options *o)
 			alarm(EPISODE_LIMIT_S);
 			run_episode(&run, o->verbose);
 		}
-		_exit(0);
+		exit(0);
 	}
 	waitpid(pid, &status, 0);
 	return status;

@@ -321,7 +321,7 @@ int bare_reserve_scatter(struct bare *bare, struct kvc_seq *seq, uint64_t n_upda
 	uint32_t n[KV_GROUPS_MAX] = {0};
 
 	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
-		n[g] = n_blocks;
+		n[g] = n_blocks < seq->groups[g].n_entries ? n_blocks : seq->groups[g].n_entries;
 	n[layout->journal_group] = (uint32_t)seq_row_blocks(seq, n_rows + n_updates + 1);
 	if (layout->states_group < layout->n_groups)
 		n[layout->states_group] = (uint32_t)seq_blocks_wanted(seq, layout->states_group,

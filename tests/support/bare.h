@@ -62,7 +62,7 @@ void bare_spare_places(struct bare *bare, struct kvc_writer *writer, uint64_t ma
 /* What kvc_reserve does: -1 when the pool has no blocks left. Takes back what is released. */
 int bare_reserve(struct bare *bare, struct kvc_seq *seq, uint64_t n_tokens);
 
-/* What kvc_reserve_scatter does. */
+/* What kvc_reserve_scatter does; never more than a table has blocks. */
 int bare_reserve_scatter(struct bare *bare, struct kvc_seq *seq, uint64_t n_updates,
 			 uint64_t n_rows, uint32_t n_blocks);
 void bare_take_back(struct bare *bare, struct kvc_writer *writer, bool all);
