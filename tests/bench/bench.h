@@ -251,5 +251,6 @@ void bench_group_flat(void);       /* *_flat */
 void bench_group_replay(void);     /* replay_update, replay_rollback_* */
 void bench_group_fold(void);
 void bench_group_size(void); /* bytes_per_token_* */
+void bench_group_samples(void);
 
 #endif

@@ -32,6 +32,7 @@ static const struct bench_group groups[] = {
 	 {"replay_update", "replay_rollback_append", "replay_rollback_scatter"}},
 	{bench_group_fold, {"fold"}},
 	{bench_group_size, {"bytes_per_token_int8", "bytes_per_token_u8", "bytes_per_token_u4"}},
+	{bench_group_samples, {"samples"}},
 };
 
 struct options {

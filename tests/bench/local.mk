@@ -23,12 +23,14 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/replay.c \
 	tests/bench/report.c \
 	tests/bench/rollback.c \
+	tests/bench/samples.c \
 	tests/bench/scatter.c \
 	tests/bench/size.c \
 	tests/bench/undo.c
-tests_bench_kvcbench_LDADD = libkvtest.la libkvclient.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
+tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
 tests_bench_kvcbench_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nn_send -Wl,--wrap=nn_recv
 
 bench: all tests/bench/kvcbench$(EXEEXT)
-	$(AM_V_at)tests/bench/kvcbench$(EXEEXT) $(BENCH_FLAGS) $(if $(BENCH_JSON),--json $(BENCH_JSON))
+	$(AM_V_at)KVC_MODEL_DIR=$(abs_top_srcdir)/client/examples/model \
+		tests/bench/kvcbench$(EXEEXT) $(BENCH_FLAGS) $(if $(BENCH_JSON),--json $(BENCH_JSON))
 .PHONY: bench
