@@ -255,7 +255,8 @@ void journal_index_add(struct kvc_seq *seq, uint64_t first, uint64_t end)
 		rows = journal_rows(seq, first, end);
 		for (uint64_t i = 0; i < rows.n; i++)
 			if (rows.headers[i].kind == KV_ROW_VECTOR)
-				*index_of(seq, &rows.headers[i]) = (uint32_t)(first + i);
+				journal_index_put(seq, index_of(seq, &rows.headers[i]),
+						  &rows.headers[i], first + i);
 	}
 }
 
@@ -293,7 +294,7 @@ void journal_index_build(struct kvc_seq *seq)
 		const struct kv_row *header = journal_row(seq, row);
 
 		if (header->kind == KV_ROW_VECTOR && row_is_sane(seq, header))
-			*index_of(seq, header) = (uint32_t)row;
+			journal_index_put(seq, index_of(seq, header), header, row);
 	}
 }
 

@@ -158,6 +158,18 @@ static inline uint32_t *journal_index_at(const struct kvc_seq *seq, uint32_t lay
 			 map->first_head + head];
 }
 
+/* The row of a header, whose entry is given, comes into force. */
+static inline void journal_index_put(struct kvc_seq *seq, uint32_t *at, const struct kv_row *header,
+				     uint64_t row)
+{
+	uint64_t *low =
+		&seq->journal.index_low[seq->layout->fields->layer_maps[header->layer].group];
+
+	*at = (uint32_t)row;
+	if (header->slot < *low)
+		*low = header->slot;
+}
+
 /* The newest row in force below `end` that names (layer, head, slot); UINT64_MAX: none. */
 uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 		      uint64_t end);

@@ -30,10 +30,18 @@ static uint64_t lay_out(struct kvc_seq *seq, uint64_t *most_slots)
 	return n;
 }
 
+/* No row is in force, or none was added: those that are will be. */
+static void forget_low(struct kvc_seq *seq)
+{
+	for (uint32_t g = 0; g < seq->layout->fields->n_layer_groups; g++)
+		seq->journal.index_low[g] = UINT64_MAX;
+}
+
 int journal_index_map(struct kvc_seq *seq)
 {
 	struct seq_journal *j = &seq->journal;
 	uint64_t most_slots, n = lay_out(seq, &most_slots);
+	bool is_new = !j->index;
 
 	if (!j->seen) {
 		j->seen_bytes = (most_slots + 63) / 64 * sizeof(uint64_t);
@@ -43,6 +51,8 @@ int journal_index_map(struct kvc_seq *seq)
 		j->index_bytes = n * sizeof(j->index[0]);
 		j->index = reserve(j->index_bytes);
 	}
+	if (is_new || seq->head.journal_first == seq->head.journal_end)
+		forget_low(seq);
 	if (!j->seen || (!j->index && seq_mode(seq) == KV_JOURNAL_REPLAY))
 		return kvc_fail(KVC_ENOMEM,
 				"no address space for the index of a journal (%llu bytes); use a "

@@ -71,9 +71,12 @@ static void read_base(const struct kvc_seq *seq, const struct span *s, bool is_v
 static void lay_over(const struct kvc_seq *seq, const struct span *s, char *k, char *v)
 {
 	struct kv_row_parts parts = kv_row_parts(seq->layout->fields, s->layer);
+	uint64_t low = seq->journal.index_low[s->group];
 
-	for (uint32_t h = 0; h < s->n_heads; h++) {
-		for (uint64_t slot = s->first; slot < s->end; slot++) {
+	if (low < s->first)
+		low = s->first;
+	for (uint64_t slot = low; slot < s->end; slot++) {
+		for (uint32_t h = 0; h < s->n_heads; h++) {
 			uint64_t row = journal_find(seq, s->layer, h, slot, seq->head.journal_end);
 			uint64_t i = (slot - s->first) * s->n_heads + h;
 			const char *payload;

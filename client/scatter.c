@@ -361,7 +361,7 @@ static void complete_rows(struct kvc_seq *seq, const struct journal_rows *rows, 
 		    (UINT32_C(1) << layout->layer_maps[header->layer].n_regions) - 1)
 			complete(seq, header, rows->payloads + i * payload_bytes, prev);
 		header->prev = prev == UINT64_MAX ? 0 : prev + 1;
-		*at = (uint32_t)(first + i);
+		journal_index_put(seq, at, header, first + i);
 	}
 }
 

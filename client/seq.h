@@ -108,6 +108,7 @@ struct seq_journal {
 	uint32_t *index;
 	uint64_t index_off[KV_LAYER_GROUPS_MAX]; /* of a group: [slots][heads] */
 	uint64_t index_slots[KV_LAYER_GROUPS_MAX];
+	uint64_t index_low[KV_LAYER_GROUPS_MAX]; /* no row in force names a slot below */
 	size_t index_bytes;
 	uint64_t *seen; /* bitmap over slots: finds one named twice; zero between calls */
 	size_t seen_bytes;
