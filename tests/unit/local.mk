@@ -142,7 +142,8 @@ tests_unit_test_codec_rules_LDADD = libkvtest.la libkvcompute.la libkvproto.la -
 unit_tests += tests/unit/test-vectors
 tests_unit_test_vectors_SOURCES = tests/unit/test-vectors.c
 tests_unit_test_vectors_LDADD = libkvtest.la libkvcompute.la libkvproto.la
-EXTRA_tests_unit_test_vectors_DEPENDENCIES = tests/vectors/quant$(EXEEXT)
+EXTRA_tests_unit_test_vectors_DEPENDENCIES = \
+	tests/vectors/quant$(EXEEXT) tests/vectors/journal$(EXEEXT)
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

@@ -12,3 +12,16 @@ EXTRA_DIST += \
 	tests/data/quant/cases.tsv \
 	tests/data/quant/quant.safetensors \
 	tests/data/quant/special.safetensors
+
+check_PROGRAMS += tests/vectors/journal
+tests_vectors_journal_SOURCES = \
+	tests/support/bare.c \
+	tests/support/bare.h \
+	tests/vectors/journal.c \
+	tests/vectors/journal.h \
+	tests/vectors/journal_overlay.c \
+	tests/vectors/journal_undo.c \
+	tests/vectors/trace.c \
+	tests/vectors/trace.h
+tests_vectors_journal_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS)
+EXTRA_DIST += tests/data/journal
