@@ -215,8 +215,7 @@ static uint64_t layer_blocks(const struct kvc_seq *seq, uint32_t group, uint64_t
 	       ring_copies(seq, group, n_tokens);
 }
 
-/* Journal rows of n_tokens one-token updates. */
-static uint64_t token_rows(const struct kvc_seq *seq, uint64_t n_tokens)
+uint64_t seq_token_rows(const struct kvc_seq *seq, uint64_t n_tokens)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	uint64_t length = seq->head.length_tokens + (seq->is_open ? seq->open_tokens : 0);
@@ -255,11 +254,15 @@ static uint64_t state_blocks(const struct kvc_seq *seq, uint64_t n_tokens)
 
 uint64_t seq_blocks_wanted(const struct kvc_seq *seq, uint32_t group, uint64_t n_tokens)
 {
+	uint64_t most = seq->journal.max_rows, rows;
+
 	switch (seq->layout->fields->groups[group].kind) {
 	case KV_GROUP_JOURNAL:
 		if (seq_mode(seq) == KV_JOURNAL_NONE)
 			return 0;
-		return seq_row_blocks(seq, token_rows(seq, n_tokens));
+		rows = seq_token_rows(seq, n_tokens);
+		/* an undo journal forgets before it is longer */
+		return seq_row_blocks(seq, rows < most ? rows : most);
 	case KV_GROUP_STATES: return state_blocks(seq, n_tokens);
 	default: return layer_blocks(seq, group, n_tokens);
 	}

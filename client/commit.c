@@ -321,6 +321,8 @@ static int check_commit(const struct kvc_writer *writer, kvc_seq *const *seqs, s
 {
 	if (session_check(writer->session))
 		return -1;
+	if (!seqs && n_seqs)
+		return kvc_fail(KVC_EINVAL, "seqs is NULL and n_seqs %zu", n_seqs);
 	for (size_t i = 0; i < n_seqs; i++)
 		if (seqs[i]->writer != writer || !seqs[i]->is_open)
 			return kvc_fail(KVC_EINVAL, "sequence %zu %s", i,

@@ -171,10 +171,9 @@ static int store_row_vector(const struct conversion *c, const struct kv_row *row
 	return fail_value(row->layer, is_value, row->slot, row->head);
 }
 
-static int convert_row(const struct conversion *c, uint64_t number)
+static int convert_row(const struct conversion *c, const struct kv_row *row, uint64_t number)
 {
 	const struct kv_layout *layout = c->from->layout->fields;
-	const struct kv_row *row = journal_row(c->from, number);
 	const struct kv_layer_map *map = &layout->layer_maps[row->layer];
 	struct kv_row_parts parts = kv_row_parts(layout, row->layer);
 	const char *payload = journal_payload(c->from, number);
@@ -202,11 +201,12 @@ static int convert_rows(const struct conversion *c)
 	if (seq_mode(c->from) != KV_JOURNAL_REPLAY)
 		return 0;
 	for (uint64_t number = c->from->head.journal_first; number < end; number++) {
-		const struct kv_row *row = journal_row(c->from, number);
+		struct kv_row row;
 
-		if (row->kind == KV_ROW_VECTOR &&
-		    journal_find(c->from, row->layer, row->head, row->slot, end) == number &&
-		    convert_row(c, number))
+		if (journal_vector(c->from, number, &row) &&
+		    row.slot < kvc_slots(c->from, row.layer) &&
+		    journal_find(c->from, row.layer, row.head, row.slot, end) == number &&
+		    convert_row(c, &row, number))
 			return -1;
 	}
 	return 0;
@@ -222,12 +222,12 @@ static bool is_scattered(const struct kvc_seq *seq)
 	if (seq->head.state & KV_HEAD_SCATTERED || seq->head.length_tokens > layout->max_slots)
 		return true;
 	for (uint64_t number = seq->head.journal_first; number < seq->head.journal_end; number++) {
-		const struct kv_row *row = journal_row(seq, number);
+		struct kv_row row;
 
-		if (row->kind == KV_ROW_VECTOR &&
-		    (seq_mode(seq) == KV_JOURNAL_UNDO || row->prev || row->flags & KV_ROW_BASE ||
-		     row->slot < kv_layout_slots(layout, layout->layer_maps[row->layer].group,
-						 seq->head.base_tokens)))
+		if (journal_vector(seq, number, &row) &&
+		    (seq_mode(seq) == KV_JOURNAL_UNDO || row.prev || row.flags & KV_ROW_BASE ||
+		     row.slot < kv_layout_slots(layout, layout->layer_maps[row.layer].group,
+						seq->head.base_tokens)))
 			return true;
 	}
 	return false;

@@ -68,13 +68,13 @@ static size_t collect(const struct kvc_seq *seq, struct row_key *keys)
 	size_t n = 0;
 
 	for (uint64_t row = seq->head.journal_first; row < end; row++) {
-		const struct kv_row *r = journal_row(seq, row);
+		struct kv_row r;
 
-		if (r->kind != KV_ROW_VECTOR ||
-		    journal_find(seq, r->layer, r->head, r->slot, end) != row)
+		if (!journal_vector(seq, row, &r) ||
+		    journal_find(seq, r.layer, r.head, r.slot, end) != row)
 			continue;
 		keys[n++] = (struct row_key){
-			(uint64_t)r->layer << 48 | (uint64_t)r->head << 32 | r->slot, row};
+			(uint64_t)r.layer << 48 | (uint64_t)r.head << 32 | r.slot, row};
 	}
 	return n;
 }
@@ -93,9 +93,16 @@ static int hash_rows(const struct kvc_seq *seq, struct kv_digest *all)
 	qsort(keys, n, sizeof(keys[0]), compare_keys);
 	if (n)
 		kv_digest_rows(all, n);
-	for (size_t i = 0; i < n; i++)
-		kv_digest_row(all, seq->layout->fields, journal_row(seq, keys[i].row),
-			      journal_payload(seq, keys[i].row));
+	for (size_t i = 0; i < n; i++) {
+		struct kv_row row;
+
+		if (!journal_vector(seq, keys[i].row, &row)) {
+			free(keys);
+			return kvc_fail(KVC_ECORRUPT, "row %llu of the journal has changed",
+					(unsigned long long)keys[i].row);
+		}
+		kv_digest_row(all, seq->layout->fields, &row, journal_payload(seq, keys[i].row));
+	}
 	free(keys);
 	return 0;
 }

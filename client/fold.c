@@ -89,7 +89,7 @@ static uint64_t each_covered(struct fold *f, uint32_t group, bool copy)
 		}
 	}
 	if (n)
-		memset(seen, 0, (slots / layout->block_tokens / 64 + 1) * sizeof(seen[0]));
+		memset(seen, 0, (kv_layout_blocks(layout, slots) + 63) / 64 * sizeof(seen[0]));
 	return n;
 }
 

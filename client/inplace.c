@@ -110,7 +110,8 @@ void inplace_count_rows(struct kvc_seq *seq, uint64_t end)
 	KV_FAULT_POINT();
 }
 
-/* What a row was not given stays as it is, and is kept as new: so it can be applied again. */
+/* What a row was not given stays as it is, and is kept as new: so it can be applied again. A row
+ * that was committed is not written: its block may be another's. */
 static void complete(const struct kvc_seq *seq, struct kv_row *header, char *stored)
 {
 	uint32_t all = all_parts(seq, header->layer), given = (uint32_t)header->prev;
@@ -118,7 +119,8 @@ static void complete(const struct kvc_seq *seq, struct kv_row *header, char *sto
 	if (given && given != all)
 		journal_save_slot(seq, header->layer, header->head, header->slot, all & ~given,
 				  stored);
-	header->prev = 0;
+	if (given)
+		header->prev = 0;
 }
 
 static void apply(const struct kvc_seq *seq, struct kv_row *header, char *stored)

@@ -260,6 +260,29 @@ void journal_index_add(struct kvc_seq *seq, uint64_t first, uint64_t end)
 	}
 }
 
+static bool row_is_sane(const struct kvc_seq *seq, const struct kv_row *row)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	return row->kind == KV_ROW_VECTOR && row->layer < layout->n_layers &&
+	       row->head < layout->layers[row->layer].n_query_groups &&
+	       row->slot < seq->journal.index_slots[layout->layer_maps[row->layer].group];
+}
+
+/* Read once: a look at it and its use are of the same bytes. */
+static struct kv_row copy_of(const struct kv_row *header)
+{
+	const volatile struct kv_row *now = header;
+
+	return *now;
+}
+
+bool journal_vector(const struct kvc_seq *seq, uint64_t row, struct kv_row *copy)
+{
+	*copy = copy_of(journal_row(seq, row));
+	return row_is_sane(seq, copy);
+}
+
 void journal_index_remove(struct kvc_seq *seq, uint64_t first, uint64_t end)
 {
 	while (end > first) {
@@ -267,35 +290,32 @@ void journal_index_remove(struct kvc_seq *seq, uint64_t first, uint64_t end)
 		struct journal_rows rows = journal_rows(seq, begin, end);
 
 		for (uint64_t i = rows.n; i-- > 0;) {
-			const struct kv_row *header = &rows.headers[i];
+			struct kv_row row = copy_of(&rows.headers[i]);
 
-			if (header->kind == KV_ROW_VECTOR && header->prev)
-				*index_of(seq, header) = (uint32_t)(header->prev - 1);
+			if (row.prev && row_is_sane(seq, &row))
+				*index_of(seq, &row) = (uint32_t)(row.prev - 1);
 		}
 		end = begin;
 	}
 }
 
-/* Rows of others are read here for the first time: none may lead out of the index. */
-static bool row_is_sane(const struct kvc_seq *seq, const struct kv_row *header)
+void journal_index_again(struct kvc_seq *seq, uint64_t first, uint64_t end)
 {
-	const struct kv_layout *layout = seq->layout->fields;
+	for (struct journal_rows rows; first < end; first += rows.n) {
+		rows = journal_rows(seq, first, end);
+		for (uint64_t i = 0; i < rows.n; i++) {
+			struct kv_row row = copy_of(&rows.headers[i]);
 
-	return header->layer < layout->n_layers &&
-	       header->head < layout->layers[header->layer].n_query_groups &&
-	       header->slot < seq->journal.index_slots[layout->layer_maps[header->layer].group];
+			if (row_is_sane(seq, &row))
+				journal_index_put(seq, index_of(seq, &row), &row, first + i);
+		}
+	}
 }
 
 void journal_index_build(struct kvc_seq *seq)
 {
-	if (seq_mode(seq) != KV_JOURNAL_REPLAY)
-		return;
-	for (uint64_t row = seq->head.journal_first; row < seq->head.journal_end; row++) {
-		const struct kv_row *header = journal_row(seq, row);
-
-		if (header->kind == KV_ROW_VECTOR && row_is_sane(seq, header))
-			journal_index_put(seq, index_of(seq, header), header, row);
-	}
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+		journal_index_again(seq, seq->head.journal_first, seq->head.journal_end);
 }
 
 /* ---- stored vectors ----------------------------------------------------------------------- */

@@ -139,12 +139,19 @@ int journal_trim(struct kvc_seq *seq, uint64_t n_rows);
 
 /* ---- index of a replay journal ------------------------------------------------------------- */
 
-/* Maps the index, if it is needed and not there. -1 with KVC_ENOMEM. */
-int journal_index_map(struct kvc_seq *seq);
+/* A journal that came with the place, checked before it is used. -1 with KVC_ECORRUPT. */
+int journal_check(const struct kvc_seq *seq);
+
+/* Maps what a journal of this mode needs and is not there yet. -1 with KVC_ENOMEM. */
+int journal_index_map(struct kvc_seq *seq, enum kv_journal_mode mode);
 void journal_unmap(struct kvc_seq *seq);
 
 /* Makes the index from the rows in force. */
 void journal_index_build(struct kvc_seq *seq);
+
+/* A copy of a row's header, if it is a vector's that leads nowhere but into this sequence: the row
+ * may lie in a block that another process can write. */
+bool journal_vector(const struct kvc_seq *seq, uint64_t row, struct kv_row *copy);
 
 /* Heads of a slot lie side by side: an appended token has its entries in one place. */
 static inline uint32_t *journal_index_at(const struct kvc_seq *seq, uint32_t layer, uint32_t head,
@@ -181,8 +188,10 @@ uint64_t journal_find_at(const struct kvc_seq *seq, const uint32_t *at, const st
 /* Fetches the header that an entry names, for journal_find_at. */
 void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t end);
 
-/* Rows [first, end) come into force, oldest first, or go, newest first. */
+/* Rows [first, end) come into force, oldest first: those of the open update, or such as another
+ * process may write. Or they go, newest first. */
 void journal_index_add(struct kvc_seq *seq, uint64_t first, uint64_t end);
+void journal_index_again(struct kvc_seq *seq, uint64_t first, uint64_t end);
 void journal_index_remove(struct kvc_seq *seq, uint64_t first, uint64_t end);
 
 /* ---- stored vectors ------------------------------------------------------------------------ */

@@ -37,23 +37,24 @@ static void forget_low(struct kvc_seq *seq)
 		seq->journal.index_low[g] = UINT64_MAX;
 }
 
-int journal_index_map(struct kvc_seq *seq)
+int journal_index_map(struct kvc_seq *seq, enum kv_journal_mode mode)
 {
 	struct seq_journal *j = &seq->journal;
+	bool replay = mode == KV_JOURNAL_REPLAY;
 	uint64_t most_slots, n = lay_out(seq, &most_slots);
 	bool is_new = !j->index;
 
 	if (!j->seen) {
-		j->seen_bytes = (most_slots + 63) / 64 * sizeof(uint64_t);
+		j->seen_bytes = (most_slots / 64 + 1) * sizeof(uint64_t);
 		j->seen = reserve(j->seen_bytes);
 	}
-	if (j->seen && !j->index && seq_mode(seq) == KV_JOURNAL_REPLAY) {
-		j->index_bytes = n * sizeof(j->index[0]);
+	if (j->seen && !j->index && replay) {
+		j->index_bytes = (n + 1) * sizeof(j->index[0]);
 		j->index = reserve(j->index_bytes);
 	}
 	if (is_new || seq->head.journal_first == seq->head.journal_end)
 		forget_low(seq);
-	if (!j->seen || (!j->index && seq_mode(seq) == KV_JOURNAL_REPLAY))
+	if (!j->seen || (!j->index && replay))
 		return kvc_fail(KVC_ENOMEM,
 				"no address space for the index of a journal (%llu bytes); use a "
 				"smaller max_tokens",

@@ -72,7 +72,8 @@ int kvc_journal_set(kvc_seq *seq, const struct kvc_journal_options *given)
 
 	if (rollback_check(seq) ||
 	    options_take(given, "kvc_journal_options", sizeof(o), &o, sizeof(o)) ||
-	    check_options(seq, &o))
+	    check_options(seq, &o) ||
+	    (o.mode != KVC_JOURNAL_NONE && journal_index_map(seq, (enum kv_journal_mode)o.mode)))
 		return -1;
 	future_end = seq->journal.future_end;
 	if (o.mode != (uint32_t)seq_mode(seq)) {
@@ -82,7 +83,7 @@ int kvc_journal_set(kvc_seq *seq, const struct kvc_journal_options *given)
 	}
 	take_options(seq, &o);
 	seq->journal.future_end = future_end;
-	return seq_mode(seq) == KV_JOURNAL_NONE ? 0 : journal_index_map(seq);
+	return 0;
 }
 
 /* Steps behind a record, below `end`, that can be stopped at. */

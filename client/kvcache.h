@@ -324,7 +324,8 @@ KVC_PUBLIC int kvc_reserve(kvc_seq *seq, uint64_t n_tokens);
 /*
  * Sets aside what n_updates scatter updates of n_rows rows in all need (a row is one head of one
  * slot of one layer): journal rows, and n_blocks blocks a layer group to copy frozen ones into (a
- * block that a snapshot or fork holds is copied at the first write to it). Writer's thread.
+ * block that a snapshot or fork holds is copied at the first write to it). KVC_EJOURNAL, KVC_ELIMIT
+ * (more blocks than a sequence keeps in reserve), else as kvc_reserve. Writer's thread.
  */
 KVC_PUBLIC int kvc_reserve_scatter(kvc_seq *seq, uint64_t n_updates, uint64_t n_rows,
 				   uint32_t n_blocks);
@@ -551,7 +552,8 @@ KVC_PUBLIC kvc_seq *kvc_convert(kvc_seq *seq, const kvc_layout *layout,
  * 7  SNAPSHOTS, FORKS, TAKEOVER
  *
  * None of these copies data. A snapshot or fork may end inside a block: whoever appends first
- * copies that block's filled slots.
+ * copies that block's filled slots. A journal that comes with a sequence is looked through first:
+ * KVC_ECORRUPT if its rows make no sense.
  */
 
 struct kvc_snapshot_options {

@@ -11,14 +11,14 @@
 #include "client/error.h"
 #include "client/journal.h"
 
-/* A spare place for sequences of this layout that are at least as long. */
-static struct kvc_seq *take_spare_place(struct kvc_seq *parent)
+/* A spare place for sequences of this layout that has room for as many more tokens. */
+static struct kvc_seq *take_spare_place(struct kvc_seq *parent, uint64_t n_tokens)
 {
 	for (struct kvc_seq **at = &parent->writer->spare; *at; at = &(*at)->next) {
 		struct kvc_seq *spare = *at;
 
 		if (spare->layout != parent->layout ||
-		    spare->max_tokens < parent->head.length_tokens)
+		    spare->max_tokens < parent->head.length_tokens + n_tokens)
 			continue;
 		*at = spare->next;
 		return spare;
@@ -161,8 +161,7 @@ static int share_index(struct kvc_seq *fork, const struct kvc_seq *parent,
 	fork->journal.when_full = parent->journal.when_full;
 	if (kv_head_mode(head->state) == KV_JOURNAL_NONE)
 		return 0;
-	fork->head.state = head->state;
-	return journal_index_map(fork);
+	return journal_index_map(fork, kv_head_mode(head->state));
 }
 
 static struct kvc_seq *fork_into(struct kvc_seq *fork, struct kvc_seq *parent, uint32_t state)
@@ -231,7 +230,7 @@ kvc_seq *kvc_fork_local(kvc_seq *seq, uint64_t n_reserve_tokens)
 	}
 	if (check_reserve(seq, n_reserve_tokens))
 		return NULL;
-	fork = take_spare_place(seq);
+	fork = take_spare_place(seq, n_reserve_tokens);
 	if (!fork || !fork_into(fork, seq, KV_HEAD_LIVE))
 		return NULL;
 	move_reserve(fork, seq, n_reserve_tokens);
@@ -244,6 +243,6 @@ kvc_seq *kvc_snapshot_local(kvc_seq *seq)
 
 	if (check_parent(seq))
 		return NULL;
-	snapshot = take_spare_place(seq);
+	snapshot = take_spare_place(seq, 0);
 	return snapshot ? fork_into(snapshot, seq, KV_HEAD_SNAPSHOT) : NULL;
 }

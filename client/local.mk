@@ -18,6 +18,7 @@ libkvclient_la_SOURCES += \
 	client/fold.c client/fold.h \
 	client/inplace.c client/inplace.h \
 	client/journal.c client/journal.h \
+	client/journal_check.c \
 	client/journal_index.c \
 	client/journal_store.c \
 	client/journals.c \

@@ -140,8 +140,7 @@ static int marked_head(const struct kvc_seq *seq, uint32_t i, struct kv_head *he
 		return kvc_fail(KVC_EJOURNAL,
 				"the journal does not reach back to the mark: its steps were "
 				"folded, or forgotten when it was full");
-	*head = rollback_head(seq, end - 1);
-	return 0;
+	return rollback_head(seq, end - 1, head);
 }
 
 int kvc_rollback_mark(kvc_seq *seq, const kvc_mark *mark)

@@ -75,6 +75,8 @@ int kvc_plane_set(kvc_seq *seq, const char *name, const void *bytes, size_t n_by
 	if (n_bytes != layout->planes[i].bytes)
 		return kvc_fail(KVC_ERANGE, "plane \"%s\" has %u bytes, not %zu", name,
 				layout->planes[i].bytes, n_bytes);
+	if (!bytes)
+		return kvc_fail(KVC_EINVAL, "bytes is NULL");
 	if (!seq->open_states && make_version(seq))
 		return -1;
 	memcpy(version_at(seq, seq->open_states) + layout->plane_off[i], bytes, n_bytes);

@@ -76,7 +76,7 @@ static int forward(struct kvc_seq *seq, const struct kv_head *head)
 	for (uint32_t g = 0; undo && g < seq->n_groups; g++)
 		commit_settle_blocks(seq, g);
 	if (!undo)
-		journal_index_add(seq, end, head->journal_end);
+		journal_index_again(seq, end, head->journal_end);
 	update_settle(seq, head);
 	return 0;
 }
@@ -97,8 +97,10 @@ int64_t kvc_replay(kvc_seq *seq, uint64_t n_steps)
 	if (n_steps && (uint64_t)n < n_steps)
 		return kvc_fail(KVC_EJOURNAL, "%lld steps can be applied again, not %llu",
 				(long long)n, (unsigned long long)n_steps);
-	head = rollback_head(seq, record);
-	if (seq_mode(seq) == KV_JOURNAL_UNDO && check_undo(seq, head.length_tokens))
+	if (seq_mode(seq) == KV_JOURNAL_UNDO &&
+	    check_undo(seq, journal_record(seq, record)->length_tokens))
+		return -1;
+	if (rollback_head(seq, record, &head))
 		return -1;
 	return forward(seq, &head) ? -1 : n;
 }
@@ -154,6 +156,12 @@ static int check_from(kvc_seq *seq, const kvc_seq *source)
 					    "base, or fork the base");
 	if (source->head.journal_first == source->head.journal_end)
 		return 0;
+	if (source->head.length_tokens > seq->max_tokens)
+		return kvc_fail(KVC_ERANGE,
+				"the source has %llu tokens, more than the sequence's max_tokens "
+				"%llu",
+				(unsigned long long)source->head.length_tokens,
+				(unsigned long long)seq->max_tokens);
 	floor = journal_record(source, source->head.journal_first);
 	if (floor->length_tokens != seq->head.length_tokens ||
 	    floor->position != seq->head.position ||
@@ -266,7 +274,7 @@ static int append_rows(struct kvc_seq *seq, const struct kvc_seq *source)
 	update_publish(seq->writer);
 	for (uint32_t i = layout->n_layer_groups; i < seq->n_groups; i++)
 		commit_settle_blocks(seq, i);
-	journal_index_add(seq, end, head.journal_end);
+	journal_index_again(seq, end, head.journal_end);
 	seq->journal.future_end = head.journal_end;
 	update_settle(seq, &head);
 	return 0;

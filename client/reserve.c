@@ -149,6 +149,39 @@ static int check_length(const struct kvc_seq *seq, uint64_t n_tokens)
 	return 0;
 }
 
+/* A replay journal forgets nothing. */
+static int check_rows(const struct kvc_seq *seq, uint64_t n_tokens)
+{
+	uint64_t end = seq->is_open ? seq->open_rows_end : seq->head.journal_end;
+	uint64_t rows = end - seq->head.journal_first;
+
+	if (seq_mode(seq) != KV_JOURNAL_REPLAY || n_tokens == 0)
+		return 0;
+	rows += seq_token_rows(seq, n_tokens) - (rows != 0); /* its first record is there */
+	if (rows <= seq->journal.max_rows)
+		return 0;
+	return kvc_fail(KV_EJOURNAL,
+			"the journal would have %llu rows with %llu tokens more, it may have %llu; "
+			"reserve fewer, and fold in between",
+			(unsigned long long)rows, (unsigned long long)n_tokens,
+			(unsigned long long)seq->journal.max_rows);
+}
+
+/* What is set aside fits into the stacks of the handle. */
+static int check_room(const struct kvc_seq *seq, const struct reserve_need *needs)
+{
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		const struct block_stack *spares = &seq->groups[g].spares;
+
+		if (needs->n_blocks[g] > spares->cap - spares->n)
+			return kvc_fail(KV_ELIMIT,
+					"%u blocks of group %u on top of %u are more than a "
+					"sequence keeps in reserve, %u",
+					needs->n_blocks[g], g, spares->n, spares->cap);
+	}
+	return 0;
+}
+
 /* Asks for what is missing. */
 static int reserve(struct kvc_seq *seq, struct reserve_need needs)
 {
@@ -162,6 +195,8 @@ static int reserve(struct kvc_seq *seq, struct reserve_need needs)
 	}
 	if (!missing)
 		return 0;
+	if (check_room(seq, &needs))
+		return -1;
 	reply = ask_for(seq, &needs);
 	if (!reply)
 		return -1;
@@ -174,7 +209,8 @@ int kvc_reserve(kvc_seq *seq, uint64_t n_tokens)
 {
 	struct reserve_need needs = {.contiguous = false};
 
-	if (session_check(seq->writer->session) || check_length(seq, n_tokens))
+	if (session_check(seq->writer->session) || check_length(seq, n_tokens) ||
+	    check_rows(seq, n_tokens))
 		return -1;
 	seq_need(seq, n_tokens, needs.n_blocks);
 	return reserve(seq, needs);
@@ -197,6 +233,8 @@ int kvc_reserve_scatter(kvc_seq *seq, uint64_t n_updates, uint64_t n_rows, uint3
 
 	if (session_check(seq->writer->session))
 		return -1;
+	if (!seq_is_live(seq))
+		return kvc_fail(KV_EREADONLY, "a snapshot takes no updates; fork it");
 	if (seq_mode(seq) == KV_JOURNAL_NONE)
 		return kvc_fail(KV_EUNSUPPORTED, "the sequence has no journal; kvc_journal_set");
 	if (n_rows > UINT32_MAX || n_updates > UINT32_MAX ||

@@ -7,6 +7,9 @@
  * they will be wanted again. Writer's thread, hot path.
  */
 #include "client/rollback.h"
+
+#include <string.h>
+
 #include "client/error.h"
 #include "client/inplace.h"
 #include "client/journal.h"
@@ -58,20 +61,43 @@ int rollback_cut(const struct kvc_seq *seq, uint64_t n_tokens, struct kv_head *h
 	return 0;
 }
 
-struct kv_head rollback_head(const struct kvc_seq *seq, uint64_t record)
+/* Blocks and versions that a header names are there. */
+static bool can_be(const struct kvc_seq *seq, const struct kv_head *head)
 {
-	const struct kv_record *r = journal_record(seq, record);
-	struct kv_head head = seq->head;
-	uint32_t first = kv_planes_first(head.planes);
+	const struct kv_layout *layout = seq->layout->fields;
 
-	head.length_tokens = r->length_tokens;
-	head.position = r->position;
-	head.journal_end = record + 1;
-	head.planes = r->planes ? kv_planes(first ? first : 1, r->planes) : 0;
+	if (kv_head_wrong(layout, head, seq->max_tokens))
+		return false;
+	for (uint32_t g = 0; g < seq->n_groups; g++) {
+		struct kv_window window = kv_head_window(layout, head, g);
+
+		if (window.n && (window.first < seq->groups[g].first_block ||
+				 window.first + window.n > seq->groups[g].end_block))
+			return false;
+	}
+	return true;
+}
+
+int rollback_head(const struct kvc_seq *seq, uint64_t record, struct kv_head *head)
+{
+	struct kv_head now = seq->head;
+	uint32_t first = kv_planes_first(now.planes);
+	struct kv_record r;
+
+	memcpy(&r, journal_record(seq, record), sizeof(r));
+	now.length_tokens = r.length_tokens;
+	now.position = r.position;
+	now.journal_end = record + 1;
+	now.planes = r.planes ? kv_planes(first ? first : 1, r.planes) : 0;
 	if (seq_mode(seq) == KV_JOURNAL_UNDO)
-		head.base_tokens = r->length_tokens;
-	drop_marks(seq, &head);
-	return head;
+		now.base_tokens = r.length_tokens;
+	if (journal_row(seq, record)->kind != KV_ROW_RECORD || !can_be(seq, &now))
+		return kvc_fail(KVC_ECORRUPT,
+				"row %llu of the journal is no record of this sequence",
+				(unsigned long long)record);
+	drop_marks(seq, &now);
+	*head = now;
+	return 0;
 }
 
 static int fail_between(const struct kvc_seq *seq, uint64_t n_tokens, uint64_t above,
@@ -109,10 +135,10 @@ static int head_at_length(const struct kvc_seq *seq, uint64_t n_tokens, struct k
 		}
 		if (length < n_tokens)
 			return fail_between(seq, n_tokens, above, record);
-		*head = rollback_head(seq, record);
-		return 0;
+		return rollback_head(seq, record, head);
 	}
-	*head = rollback_head(seq, seq->head.journal_first);
+	if (rollback_head(seq, seq->head.journal_first, head))
+		return -1;
 	return rollback_cut(seq, n_tokens, head);
 }
 
@@ -285,8 +311,7 @@ int kvc_rollback_steps(kvc_seq *seq, uint64_t n_steps)
 	if (record == UINT64_MAX)
 		return kvc_fail(KVC_EJOURNAL, "the journal has %llu steps, not %llu",
 				(unsigned long long)(n_steps - left), (unsigned long long)n_steps);
-	head = rollback_head(seq, record);
-	return go_to(seq, &head);
+	return rollback_head(seq, record, &head) ? -1 : go_to(seq, &head);
 }
 
 static int many_heads(kvc_writer *writer, kvc_seq *const *seqs, const uint64_t *remove_tokens,

@@ -12,8 +12,9 @@ struct rollback {
 /* Live, and no update is open; else -1 with the error set. */
 int rollback_check(const struct kvc_seq *seq);
 
-/* The header that a record of the journal describes. */
-struct kv_head rollback_head(const struct kvc_seq *seq, uint64_t record);
+/* The header that a record of the journal describes. -1 with KVC_ECORRUPT if there is none, or none
+ * that this sequence can have: it may lie in a block that another process can write. */
+int rollback_head(const struct kvc_seq *seq, uint64_t record, struct kv_head *head);
 
 /* Makes of a header the one below the journal, or without one: tokens were appended there, so a
  * length says it all. -1 with KVC_EJOURNAL if it does not. */

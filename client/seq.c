@@ -289,7 +289,8 @@ static int mirror_all(struct kvc_seq *seq)
 			return -1;
 	}
 	seq_journal_defaults(seq);
-	if (seq_mode(seq) != KV_JOURNAL_NONE && journal_index_map(seq))
+	if (seq_mode(seq) != KV_JOURNAL_NONE &&
+	    (journal_check(seq) || journal_index_map(seq, seq_mode(seq))))
 		return -1;
 	journal_index_build(seq);
 	for (uint32_t g = 0; g < seq->n_groups; g++)

@@ -210,6 +210,9 @@ uint64_t seq_blocks_wanted(const struct kvc_seq *seq, uint32_t group, uint64_t n
 /* How many blocks a group lacks to have n_blocks spares; takes what it can from the pool first. */
 uint32_t seq_short_of(struct kvc_seq *seq, uint32_t group, uint64_t n_blocks);
 
+/* Journal rows of n_tokens one-token updates. */
+uint64_t seq_token_rows(const struct kvc_seq *seq, uint64_t n_tokens);
+
 /* Journal blocks that n_rows more rows need at most. */
 uint64_t seq_row_blocks(const struct kvc_seq *seq, uint64_t n_rows);
 

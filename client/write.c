@@ -406,6 +406,8 @@ int kvc_write_planes(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_to
 
 	if (check_write(seq, layer, first, n_tokens))
 		return -1;
+	if (!planes)
+		return kvc_fail(KVC_EINVAL, "planes is NULL");
 	map = &layout->layer_maps[layer];
 	if (map->region[KV_PART_PLANE] < 0)
 		return kvc_fail(KVC_ENOTFOUND, "the layout has no slot planes");

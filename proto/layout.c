@@ -101,8 +101,21 @@ static int check_plane(const struct kv_layout *layout, uint32_t i, struct errbuf
 			return errbuf_set(err, KV_EINVAL, "the name is there twice");
 	if (check_range("scope", plane->scope, KV_PLANE_SLOT, KV_PLANE_SEQUENCE, err))
 		return -1;
-	return check_range("bytes", plane->bytes, 1,
-			   is_slot ? KV_SLOT_PLANE_BYTES_MAX : KV_SEQUENCE_PLANE_BYTES_MAX, err);
+	if (check_range("bytes", plane->bytes, 1,
+			is_slot ? KV_SLOT_PLANE_BYTES_MAX : KV_SEQUENCE_PLANE_BYTES_MAX, err))
+		return -1;
+	for (uint32_t l = 0; is_slot && l < layout->n_layers; l++) {
+		uint64_t piece = (uint64_t)plane->bytes * layout->layers[l].n_query_groups *
+				 layout->block_tokens;
+
+		if (piece > KV_PIECE_BYTES_MAX)
+			return errbuf_set(err, KV_ETOOBIG,
+					  "a piece of %u tokens of layer %u has %llu bytes, the "
+					  "limit is %u; use a smaller block_tokens",
+					  layout->block_tokens, l, (unsigned long long)piece,
+					  KV_PIECE_BYTES_MAX);
+	}
+	return 0;
 }
 
 static int check_planes(const struct kv_layout *layout, struct errbuf *err)

@@ -186,6 +186,13 @@ static struct kvc_seq *attach(struct bare *bare, struct kvc_writer *writer, uint
 	segment_place_init(&bare->segment, place, bare->layout.fields, state, head_state, 0);
 	seq = seq_attach(writer, &bare->layout, place->index, place->seq_id, 0);
 	if (!seq)
+		bare_place_free(bare, place->index);
+	return seq;
+}
+
+static struct kvc_seq *must_be(struct kvc_seq *seq)
+{
+	if (!seq)
 		fprintf(stderr, "bare: %s\n", kvc_error_text());
 	CHECK(seq);
 	return seq;
@@ -194,13 +201,19 @@ static struct kvc_seq *attach(struct bare *bare, struct kvc_writer *writer, uint
 struct kvc_seq *bare_seq(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
 			 const struct seg_state *state)
 {
+	return must_be(attach(bare, writer, max_tokens, state, KV_HEAD_LIVE));
+}
+
+struct kvc_seq *bare_seq_try(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+			     const struct seg_state *state)
+{
 	return attach(bare, writer, max_tokens, state, KV_HEAD_LIVE);
 }
 
 struct kvc_seq *bare_open(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
 			  const struct seg_state *state)
 {
-	return attach(bare, writer, max_tokens, state, KV_HEAD_SNAPSHOT);
+	return must_be(attach(bare, writer, max_tokens, state, KV_HEAD_SNAPSHOT));
 }
 
 void bare_spare_places(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,

@@ -49,6 +49,9 @@ struct kvc_writer *bare_writer(struct bare *bare, uint32_t index);
 /* A new sequence from nothing, or from a copied state (fork, takeover). */
 struct kvc_seq *bare_seq(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
 			 const struct seg_state *state);
+/* The same; NULL with the library's error. */
+struct kvc_seq *bare_seq_try(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
+			     const struct seg_state *state);
 /* A handle on a snapshot, for reading. */
 struct kvc_seq *bare_open(struct bare *bare, struct kvc_writer *writer, uint64_t max_tokens,
 			  const struct seg_state *state);

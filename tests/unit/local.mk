@@ -145,5 +145,10 @@ tests_unit_test_vectors_LDADD = libkvtest.la libkvcompute.la libkvproto.la
 EXTRA_tests_unit_test_vectors_DEPENDENCIES = \
 	tests/vectors/quant$(EXEEXT) tests/vectors/journal$(EXEEXT)
 
+unit_tests += tests/unit/test-journal-wrong
+tests_unit_test_journal_wrong_SOURCES = \
+	tests/unit/test-journal-wrong.c tests/support/bare.c tests/support/bare.h
+tests_unit_test_journal_wrong_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
