@@ -385,8 +385,10 @@ void journal_restore_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t he
 	struct vector v = vector_at(seq, layer, head, slot);
 
 	for (uint32_t i = 0; i < v.n; stored += v.regions[i++].vector_bytes)
-		if (parts & UINT32_C(1) << i)
+		if (parts & UINT32_C(1) << i) {
 			copy_part(vector_part(&v, i), stored, v.regions[i].vector_bytes);
+			KV_FAULT_POINT();
+		}
 }
 
 void journal_prefetch_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot)

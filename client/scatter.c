@@ -253,6 +253,7 @@ static int stage_all(const struct scatter *s)
 		}
 		if (stage(s, row, i, n))
 			return -1;
+		KV_FAULT_POINT();
 		row += n;
 	}
 	s->seq->open_rows_end = row;
