@@ -15,5 +15,11 @@ crash_tests += tests/crash/kill-client
 tests_crash_kill_client_SOURCES = tests/crash/kill-client.c
 tests_crash_kill_client_LDADD = libkvtestclient.la
 
+# kill-journal --episodes N --seed S: every point of every operation of two short histories as a
+# test, any number by hand.
+crash_tests += tests/crash/kill-journal
+tests_crash_kill_journal_SOURCES = tests/crash/kill-journal.c $(model_check_sources)
+tests_crash_kill_journal_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS)
+
 check_PROGRAMS += $(crash_tests)
 TESTS += $(crash_tests)

@@ -150,6 +150,8 @@ struct mc_world {
 	uint64_t call_update;
 	enum mc_event event;
 	uint64_t event_in;           /* points from now */
+	uint64_t n_points;           /* of calls */
+	bool dies_open;              /* before the commit of what it has written */
 	bool freeze_wanted, is_held; /* held: the core takes its time */
 	int freeze_of;
 	jmp_buf death;
@@ -202,7 +204,11 @@ void mc_compare_all(struct mc_world *w);
 /* mc_world.c */
 struct mc_world *mc_world_new(uint64_t seed, uint32_t format, bool verbose);
 void mc_world_free(struct mc_world *w);
+uint64_t mc_op_number(uint64_t seed, uint64_t i);
 void mc_step(struct mc_world *w, uint64_t number);
+/* One operation without anything but, if `at` is not 0, the writer's death at its point `at`.
+ * Returns how many points it passed. */
+uint64_t mc_step_dying(struct mc_world *w, uint64_t number, uint64_t at);
 struct mc_seq *mc_pick(struct mc_world *w);
 struct mc_seq *mc_free_seq(struct mc_world *w);
 void mc_seq_clear(struct mc_seq *s);

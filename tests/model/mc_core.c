@@ -272,6 +272,7 @@ void mc_at_point(struct mc_world *w)
 
 	if (!w->in_call)
 		return;
+	w->n_points++;
 	if (w->freeze_wanted && !w->is_held &&
 	    kv_word_state(kv_word_load(w->writer->shm)) == KV_HELD) {
 		freeze_now(w);

@@ -640,7 +640,7 @@ static void commit(struct mc_world *w, struct plan *plans, int n)
 		seqs[i] = plans[i].s->seq;
 	}
 	mc_call(w);
-	if (w->event == MC_DEATH && mc_one_in(w, 8))
+	if (w->dies_open)
 		longjmp(w->death, 1);
 	rc = mc_one_in(w, 2) ? kvc_commit(w->writer, seqs, (size_t)n) :
 			       kvc_commit(w->writer, NULL, 0);

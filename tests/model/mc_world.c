@@ -2,8 +2,38 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/model/mc.h"
+
+static struct mc_world *at_work; /* whose library calls these are */
+
+/* The doubles of proto/fault.c: what happens between two stores. */
+uint64_t kv_fault_passed, kv_fault_at;
+
+void kv_fault_pass(void)
+{
+	if (at_work)
+		mc_at_point(at_work);
+}
+
+void kv_fault_from_env(const char *variable)
+{
+	(void)variable;
+}
+
+_Noreturn void mc_fail(const char *file, int line, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	printf("  %s:%d: ", file, line);
+	vprintf(format, args);
+	printf("\n");
+	va_end(args);
+	fflush(stdout);
+	_exit(1);
+}
 
 uint64_t mc_draw(struct mc_world *w, uint64_t n)
 {
@@ -182,6 +212,7 @@ struct mc_world *mc_world_new(uint64_t seed, uint32_t format, bool verbose)
 	struct mc_world *w = calloc(1, sizeof(*w));
 
 	MC_CHECK(w);
+	at_work = w;
 	w->random = seed;
 	w->format = format;
 	w->verbose = verbose;
@@ -228,6 +259,7 @@ void mc_world_free(struct mc_world *w)
 	mc_values_free(w);
 	bare_free(w->bare);
 	free(w);
+	at_work = NULL;
 }
 
 /* ---- choices ------------------------------------------------------------------------------ */
@@ -290,8 +322,25 @@ static void draw_event(struct mc_world *w)
 		w->event = MC_DEATH;
 	else if (mc_one_in(w, 60))
 		w->event = MC_HOLD;
+	w->dies_open = mc_one_in(w, 100);
 	if (w->event != MC_NOTHING && snap->used) /* there is room for another */
 		mc_snap_drop(w, snap);
+}
+
+uint64_t mc_op_number(uint64_t seed, uint64_t i)
+{
+	return (seed * 1000 + i) * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+static void operate(struct mc_world *w)
+{
+	bool none = true;
+
+	for (int i = 0; i < MC_SEQS; i++)
+		none &= w->seqs[i].seq == NULL;
+	if (none)
+		mc_op_new(w);
+	ops[mc_draw(w, sizeof(ops) / sizeof(ops[0]))](w);
 }
 
 void mc_step(struct mc_world *w, uint64_t number)
@@ -299,19 +348,29 @@ void mc_step(struct mc_world *w, uint64_t number)
 	w->random = number;
 	w->n_ops++;
 	draw_event(w);
-	if (setjmp(w->death)) {
+	if (setjmp(w->death))
 		mc_after_death(w);
-	} else if (mc_one_in(w, 60)) {
+	else if (mc_one_in(w, 60))
 		mc_op_death(w);
-	} else {
-		bool none = true;
-
-		for (int i = 0; i < MC_SEQS; i++)
-			none &= w->seqs[i].seq == NULL;
-		if (none)
-			mc_op_new(w);
-		ops[mc_draw(w, sizeof(ops) / sizeof(ops[0]))](w);
-	}
+	else
+		operate(w);
 	w->event = MC_NOTHING;
 	mc_compare_all(w);
+}
+
+uint64_t mc_step_dying(struct mc_world *w, uint64_t number, uint64_t at)
+{
+	w->random = number;
+	w->n_ops++;
+	w->event = at ? MC_DEATH : MC_NOTHING;
+	w->event_in = at;
+	w->dies_open = false;
+	w->n_points = 0;
+	if (setjmp(w->death))
+		mc_after_death(w);
+	else
+		operate(w);
+	w->event = MC_NOTHING;
+	mc_compare_all(w);
+	return w->n_points;
 }

@@ -13,8 +13,6 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,35 +24,6 @@
 #define EPISODE_OPS 150
 #define EPISODE_LIMIT_S 120
 #define SHRINK_RUNS 600
-
-static struct mc_world *world;
-
-/* The doubles of proto/fault.c: what happens between two stores. */
-uint64_t kv_fault_passed, kv_fault_at;
-
-void kv_fault_pass(void)
-{
-	if (world)
-		mc_at_point(world);
-}
-
-void kv_fault_from_env(const char *variable)
-{
-	(void)variable;
-}
-
-_Noreturn void mc_fail(const char *file, int line, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	printf("  %s:%d: ", file, line);
-	vprintf(format, args);
-	printf("\n");
-	va_end(args);
-	fflush(stdout);
-	_exit(1);
-}
 
 /* ---- episodes ----------------------------------------------------------------------------- */
 
@@ -72,24 +41,17 @@ struct report {
 
 static struct report *report;
 
-static uint64_t op_number(uint64_t seed, int i)
-{
-	return (seed * EPISODE_OPS + (uint64_t)i) * UINT64_C(0x2545f4914f6cdd1d);
-}
-
 static void run_episode(const struct run *run, bool verbose)
 {
-	report->seed = run->seed;
-	world = mc_world_new(run->seed, run->format, verbose);
+	struct mc_world *world = mc_world_new(run->seed, run->format, verbose);
 	for (int i = 0; i < run->n_ops; i++)
 		if (run->kept[i])
-			mc_step(world, op_number(run->seed, i));
+			mc_step(world, mc_op_number(run->seed, (uint64_t)i));
 	report->n_ops += world->n_ops;
 	report->n_deaths += world->n_deaths;
 	report->n_freezes += world->n_freezes;
 	report->n_refused += world->n_refused;
 	mc_world_free(world);
-	world = NULL;
 }
 
 static struct run whole(uint64_t seed, uint32_t format)
