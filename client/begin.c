@@ -12,6 +12,7 @@
 
 #include "client/error.h"
 #include "client/journal.h"
+#include "client/slots.h"
 
 /* ---- blocks ------------------------------------------------------------------------------- */
 
@@ -24,13 +25,17 @@ int begin_check_spares(const struct kvc_seq *seq, uint32_t group, uint64_t need)
 			(unsigned long long)need, seq->groups[group].spares.n);
 }
 
-static void count_copied(const struct kvc_writer *writer, uint64_t n_bytes)
+bool begin_is_closed(const struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t n_filled)
 {
-	_Atomic uint64_t *counter = &writer->shm->n_copied_bytes;
+	uint32_t freeze = seq_meta_freeze(seq->groups[group].meta[index]);
+	_Atomic uint64_t *frozen = group == seq->layout->fields->journal_group ?
+					   &seq->shm->frozen_rows :
+					   &seq->shm->frozen_slots[group];
 
-	atomic_store_explicit(counter,
-			      atomic_load_explicit(counter, memory_order_relaxed) + n_bytes,
-			      memory_order_relaxed);
+	if (freeze == 0)
+		return true;
+	return freeze != seq->open_freeze &&
+	       atomic_load_explicit(frozen, memory_order_acquire) > n_filled;
 }
 
 /* Rows of a journal block: headers, then payloads. */
@@ -67,18 +72,48 @@ void begin_copy(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t n_
 {
 	struct seq_group *g = &seq->groups[group];
 	struct kvc_block from = g->mirror[index], to = spare_take(seq, group);
+	uint64_t n_bytes = group == seq->layout->fields->journal_group ?
+				   copy_rows(seq, to, from, n_units) :
+				   copy_slots(seq, group, to, from, n_units);
 
-	if (seq->layout->fields->groups[group].kind == KV_GROUP_JOURNAL)
-		count_copied(seq->writer, copy_rows(seq, to, from, n_units));
-	else
-		count_copied(seq->writer, copy_slots(seq, group, to, from, n_units));
+	writer_count(&seq->writer->shm->n_copied_bytes, n_bytes);
 	g->copied[g->n_copied++] = (struct seq_copied){
 		.index = (uint32_t)index,
 		.freeze = seq_meta_freeze(g->meta[index]),
 		.from = from,
 	};
 	g->mirror[index] = to;
-	g->meta[index] = (g->meta[index] & SEQ_META_COPY) | (uint32_t)seq->open_freeze;
+	group_set_freeze(g, index, seq->open_freeze);
+}
+
+void begin_take(struct kvc_seq *seq, uint32_t group, uint64_t end)
+{
+	struct seq_group *g = &seq->groups[group];
+
+	for (; g->pending_end < end; g->pending_end++) {
+		uint64_t index = group_index(g, g->pending_end);
+
+		g->mirror[index] = spare_take(seq, group);
+		group_set_freeze(g, index, seq->open_freeze);
+	}
+}
+
+void begin_zero_slots(const struct kvc_seq *seq, uint32_t group, uint32_t first_part,
+		      uint64_t first, uint64_t end)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_group *g = &layout->groups[group];
+
+	for (uint32_t r = g->first_region; r < g->first_region + g->n_regions; r++) {
+		const struct kv_region *region = &layout->regions[r];
+
+		for (uint64_t s = first, n; region->part >= first_part && s < end; s += n) {
+			n = slots_in_block(seq, s, end);
+			memset(seq_piece(seq, r, seq_block_of(seq, group, s)) +
+				       s % layout->block_tokens * region->row_bytes,
+			       0, n * region->row_bytes);
+		}
+	}
 }
 
 /* What begin needs of a layer group's spares: a block to copy the partly filled one into, new
@@ -95,19 +130,12 @@ static struct want group_want(const struct kvc_seq *seq, uint32_t group, uint64_
 	uint64_t slots = kv_layout_slots(layout, group, seq->head.base_tokens);
 	uint64_t slots_end = kv_layout_slots(layout, group, seq->head.base_tokens + n_tokens);
 	struct want want = {.end = g->end_block};
-	uint32_t freeze;
 
 	if (seq_mode(seq) == KV_JOURNAL_REPLAY || slots_end == slots)
 		return want;
 	want.end = kv_layout_blocks(layout, slots_end);
-	if (slots % layout->block_tokens == 0)
-		return want;
-	freeze = seq_meta_freeze(g->meta[g->end_block - 1]);
-	if (freeze == 0)
-		want.copy = true;
-	else if (freeze != seq->open_freeze)
-		want.copy = atomic_load_explicit(&seq->shm->frozen_slots[group],
-						 memory_order_acquire) > slots;
+	want.copy = slots % layout->block_tokens &&
+		    begin_is_closed(seq, group, g->end_block - 1, slots);
 	return want;
 }
 
@@ -120,24 +148,6 @@ static void note_split(struct kvc_seq *seq, const struct seq_group *g, uint64_t 
 					  "blocks of its run are held by a snapshot";
 }
 
-/* Slot planes of new slots are zero until they are written. */
-static void zero_planes(const struct kvc_seq *seq, uint32_t group, uint64_t slot, uint64_t end)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_group *g = &layout->groups[group];
-
-	for (uint32_t r = g->first_region; r < g->first_region + g->n_regions; r++) {
-		const struct kv_region *region = &layout->regions[r];
-
-		if (region->part < KV_PART_PLANE)
-			continue;
-		for (uint64_t s = slot; s < end; s++)
-			memset(seq_piece(seq, r, seq_block_of(seq, group, s)) +
-				       s % layout->block_tokens * region->row_bytes,
-			       0, region->row_bytes);
-	}
-}
-
 static void begin_group(struct kvc_seq *seq, uint32_t group, const struct want *want)
 {
 	const struct kv_layout *layout = seq->layout->fields;
@@ -147,11 +157,7 @@ static void begin_group(struct kvc_seq *seq, uint32_t group, const struct want *
 
 	if (want->copy)
 		begin_copy(seq, group, --first, slots % layout->block_tokens);
-	for (; g->pending_end < want->end; g->pending_end++) {
-		g->mirror[g->pending_end] = spare_take(seq, group);
-		g->meta[g->pending_end] = (g->meta[g->pending_end] & SEQ_META_COPY) |
-					  (uint32_t)seq->open_freeze;
-	}
+	begin_take(seq, group, want->end);
 	if (g->batch_first.arena && !seq->split_reason)
 		for (uint64_t i = first; i < want->end; i++)
 			note_split(seq, g, i);
@@ -162,43 +168,27 @@ static void begin_group(struct kvc_seq *seq, uint32_t group, const struct want *
 /* Slot planes of a token's rows are zero until they are written; nothing is written yet. */
 static void void_rows(const struct kvc_seq *seq, uint64_t first, uint64_t end)
 {
-	const struct kv_journal_shape *shape = journal_shape(seq);
 	bool planes = seq->layout->fields->n_planes != 0;
 
-	while (first < end) {
-		uint64_t n = (UINT64_C(1) << shape->rows_log2) -
-			     (first & ((UINT64_C(1) << shape->rows_log2) - 1));
-
-		if (n > end - first)
-			n = end - first;
-		memset(journal_row(seq, first), 0, n * sizeof(struct kv_row));
+	for (struct journal_rows rows; first < end; first += rows.n) {
+		rows = journal_rows(seq, first, end);
+		memset(rows.headers, 0, rows.n * sizeof(rows.headers[0]));
 		if (planes)
-			memset(journal_payload(seq, first), 0, n * shape->payload_bytes);
-		first += n;
+			memset(rows.payloads, 0, rows.n * journal_shape(seq)->payload_bytes);
 	}
 }
 
 /* Rows of the update's tokens, and before them the record of what is below a new journal. */
 static int begin_rows(struct kvc_seq *seq)
 {
-	const uint32_t journal = seq->layout->fields->journal_group;
-	struct seq_group *g = &seq->groups[journal];
-	bool is_new = seq->head.journal_first == seq->head.journal_end;
-	uint64_t row = seq->head.journal_end, n = journal_rows_before(seq, seq->open_tokens);
+	uint64_t n = journal_rows_before(seq, seq->open_tokens);
 
-	if (is_new)
-		g->first_block = g->end_block = g->pending_end = row >>
-								 journal_shape(seq)->rows_log2;
-	seq->open_first = seq->head.journal_first;
-	seq->open_row = row + is_new;
+	seq->open_row = journal_begin(seq);
 	seq->open_extra = seq->open_rows_end = seq->open_row + n;
-	if (journal_trim(seq, is_new + n + 1) || journal_extend(seq, seq->open_rows_end + 1))
+	if (journal_trim(seq, seq->open_rows_end + 1 - seq->head.journal_end) ||
+	    journal_extend(seq, seq->open_rows_end + 1))
 		return -1;
-	if (is_new) {
-		struct kv_record record = journal_record_now(seq);
-
-		journal_put_record(seq, row, &record, 0);
-	}
+	journal_put_floor(seq);
 	void_rows(seq, seq->open_row, seq->open_rows_end);
 	return 0;
 }
@@ -264,17 +254,16 @@ static int begin(struct kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
 	seq->open_states = 0;
 	seq->open_scattered = false;
 	seq->open_first = seq->head.journal_first;
-	if (seq_mode(seq) != KV_JOURNAL_NONE) {
-		update_drop_future(seq, layout->journal_group);
-		seq->journal.future_end = seq->head.journal_end;
-		if (begin_rows(seq))
-			return -1;
-	}
+	if (seq_mode(seq) != KV_JOURNAL_NONE && begin_rows(seq))
+		return -1;
 	for (uint32_t g = 0; g < layout->n_layer_groups; g++) {
 		begin_group(seq, g, &wants[g]);
+		/* Slot planes of new slots are zero until they are written. */
 		if (layout->n_planes && seq_mode(seq) != KV_JOURNAL_REPLAY)
-			zero_planes(seq, g, kv_layout_slots(layout, g, seq->head.base_tokens),
-				    kv_layout_slots(layout, g, seq->head.base_tokens + n_tokens));
+			begin_zero_slots(seq, g, KV_PART_PLANE,
+					 kv_layout_slots(layout, g, seq->head.base_tokens),
+					 kv_layout_slots(layout, g,
+							 seq->head.base_tokens + n_tokens));
 	}
 	seq->is_open = true;
 	seq->next_open = seq->writer->open;
@@ -323,7 +312,7 @@ static void abort_group(struct kvc_seq *seq, uint32_t group)
 
 		spare_untake(seq, group, g->mirror[copied->index]);
 		g->mirror[copied->index] = copied->from;
-		g->meta[copied->index] = (g->meta[copied->index] & SEQ_META_COPY) | copied->freeze;
+		group_set_freeze(g, copied->index, copied->freeze);
 	}
 }
 

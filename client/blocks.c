@@ -112,12 +112,22 @@ int64_t blocks_leave(const struct kvc_writer *writer, const struct kvc_block *bl
 	return n_spares;
 }
 
-void writer_count_reserved(const struct kvc_writer *writer, int64_t n_bytes)
+int64_t group_leave(const struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t end,
+		    uint64_t freeze_now, struct block_stack *spares, struct block_stack *release)
 {
-	uint64_t now = atomic_load_explicit(&writer->shm->n_reserved_bytes, memory_order_relaxed);
+	const struct seq_group *g = &seq->groups[group];
+	int64_t n_spares = 0;
 
-	atomic_store_explicit(&writer->shm->n_reserved_bytes, now + (uint64_t)n_bytes,
-			      memory_order_relaxed);
+	/* A window may go round the end of the table. */
+	while (end > first) {
+		uint64_t last = group_index(g, end - 1) + 1;
+		uint64_t n = end - first < last ? end - first : last;
+
+		n_spares += blocks_leave(seq->writer, g->mirror + (last - n), g->meta + (last - n),
+					 n, freeze_now, spares, release);
+		end -= n;
+	}
+	return n_spares;
 }
 
 /* ---- spares ------------------------------------------------------------------------------- */

@@ -35,3 +35,13 @@ void codecs_free(struct kvc_layout *layout)
 	free(layout->codecs);
 	layout->codecs = NULL;
 }
+
+int codecs_refuse(bool is_value, uint32_t layer, const char *what, uint64_t n, uint64_t head,
+		  const char *remedy)
+{
+	return kvc_fail(KVC_EVALUE,
+			"%s of layer %u, %s %llu, head %llu has a NaN or an infinity, which the "
+			"storage format cannot hold; %s",
+			is_value ? "V" : "K", layer, what, (unsigned long long)n,
+			(unsigned long long)head, remedy);
+}

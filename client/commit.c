@@ -97,17 +97,12 @@ static int prepare(struct kvc_seq *seq)
 static void forget_prev(struct kvc_seq *seq, uint64_t row)
 {
 	struct kv_row *header = journal_row(seq, row);
-	const struct kv_layer_map *map;
-	uint32_t first_plane;
 
 	if (header->kind != KV_ROW_VECTOR)
 		return;
-	map = &seq->layout->fields->layer_maps[header->layer];
-	first_plane = map->region[KV_PART_PLANE] < 0 ? map->n_regions :
-						       (uint8_t)map->region[KV_PART_PLANE];
-	header->prev = (UINT32_C(1) << map->n_regions) - 1;
+	header->prev = journal_all_parts(seq, header->layer);
 	if (header->flags & KV_ROW_BASE)
-		header->prev &= ~(uint64_t)((UINT32_C(1) << first_plane) - 1);
+		header->prev &= ~journal_vector_parts(seq, header->layer);
 }
 
 void commit_unprepare(struct kvc_seq *seq)
@@ -206,6 +201,17 @@ void commit_settle_blocks(struct kvc_seq *seq, uint32_t group)
 			      n_reserved * (int64_t)seq->layout->fields->groups[group].block_bytes);
 }
 
+void commit_head(struct kvc_seq *seq, const struct kv_head *head)
+{
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		commit_fill_group(seq, g);
+	update_head(seq, head);
+	update_publish(seq->writer);
+	for (uint32_t g = 0; g < seq->n_groups; g++)
+		commit_settle_blocks(seq, g);
+	update_settle(seq, head);
+}
+
 static void settle(struct kvc_seq *seq)
 {
 	struct kv_head head = head_after(seq);
@@ -220,15 +226,6 @@ static void settle(struct kvc_seq *seq)
 }
 
 /* ---- commit ------------------------------------------------------------------------------- */
-
-static void count_tokens(struct kvc_writer *writer, uint64_t n_tokens)
-{
-	_Atomic uint64_t *counter = &writer->shm->n_appended_tokens;
-
-	atomic_store_explicit(counter,
-			      atomic_load_explicit(counter, memory_order_relaxed) + n_tokens,
-			      memory_order_relaxed);
-}
 
 /* The sequences of a commit: those of the list, or all that are open. */
 struct commit {
@@ -305,7 +302,7 @@ static int commit(const struct commit *c)
 		fill(seq);
 	}
 	update_publish(c->writer);
-	count_tokens(c->writer, n_tokens);
+	writer_count(&c->writer->shm->n_appended_tokens, n_tokens);
 	EACH(c, seq, i)
 	{
 		settle(seq);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/codecs.h"
 #include "client/error.h"
 #include "client/handles.h"
 #include "client/journal.h"
@@ -70,17 +71,14 @@ static int check_options(const struct kvc_seq *from, const struct kvc_seq_option
 
 static int fail_value(uint32_t layer, bool is_value, uint64_t slot, uint64_t head)
 {
-	return kvc_fail(KVC_EVALUE,
-			"%s of layer %u, slot %llu, head %llu has a NaN or an infinity, which the "
-			"storage format cannot hold",
-			is_value ? "V" : "K", layer, (unsigned long long)slot,
-			(unsigned long long)head);
+	return codecs_refuse(is_value, layer, "slot", slot, head,
+			     "overwrite the slot, or convert to a format that can (raw)");
 }
 
 static void copy_part(const struct conversion *c, uint32_t layer, uint32_t part, uint64_t slot,
 		      uint64_t n_slots)
 {
-	uint32_t n_heads = layer_heads(c->from->layout->fields, layer);
+	uint32_t n_heads = kv_layout_heads(c->from->layout->fields, layer);
 	size_t vector_bytes;
 	const char *from = slot_part(c->from, layer, part, slot, &vector_bytes);
 
@@ -129,7 +127,7 @@ static int convert_vectors(const struct conversion *c, uint32_t layer, bool is_v
 	}
 	if (in->width == 0)
 		return 0;
-	n = n_slots * layer_heads(c->from->layout->fields, layer);
+	n = n_slots * kv_layout_heads(c->from->layout->fields, layer);
 	from = slot_vectors(c->from, layer, is_value, slot);
 	to = slot_vectors(c->to, layer, is_value, slot);
 	done = store(c, in, out, n, &from, &to);
@@ -142,16 +140,15 @@ static int convert_vectors(const struct conversion *c, uint32_t layer, bool is_v
 /* Slots of a layer that the blocks of the old sequence hold. */
 static int convert_slots(const struct conversion *c, uint32_t layer, uint64_t slot, uint64_t end)
 {
-	const struct kv_layer_map *map = &c->from->layout->fields->layer_maps[layer];
+	uint32_t n_planes = c->from->layout->fields->n_slot_planes;
 
 	for (uint64_t n; slot < end; slot += n) {
 		n = slots_in_block(c->to, slot, slots_in_block(c->from, slot, end) + slot);
 		if (convert_vectors(c, layer, false, slot, n) ||
 		    convert_vectors(c, layer, true, slot, n))
 			return -1;
-		for (uint32_t part = KV_PART_PLANE; part < KV_PARTS_MAX && map->region[part] >= 0;
-		     part++)
-			copy_part(c, layer, part, slot, n);
+		for (uint32_t p = 0; p < n_planes; p++)
+			copy_part(c, layer, KV_PART_PLANE + p, slot, n);
 	}
 	return 0;
 }
@@ -174,7 +171,6 @@ static int store_row_vector(const struct conversion *c, const struct kv_row *row
 static int convert_row(const struct conversion *c, const struct kv_row *row, uint64_t number)
 {
 	const struct kv_layout *layout = c->from->layout->fields;
-	const struct kv_layer_map *map = &layout->layer_maps[row->layer];
 	struct kv_row_parts parts = kv_row_parts(layout, row->layer);
 	const char *payload = journal_payload(c->from, number);
 	const char *plane = payload + parts.k_bytes + parts.v_bytes;
@@ -183,9 +179,9 @@ static int convert_row(const struct conversion *c, const struct kv_row *row, uin
 	    (store_row_vector(c, row, false, payload) ||
 	     store_row_vector(c, row, true, payload + parts.k_bytes)))
 		return -1;
-	for (uint32_t part = KV_PART_PLANE; part < KV_PARTS_MAX && map->region[part] >= 0; part++) {
+	for (uint32_t p = 0; p < layout->n_slot_planes; p++) {
 		size_t bytes;
-		char *to = slot_part(c->to, row->layer, part, row->slot, &bytes);
+		char *to = slot_part(c->to, row->layer, KV_PART_PLANE + p, row->slot, &bytes);
 
 		memcpy(to + row->head * bytes, plane, bytes);
 		plane += bytes;
@@ -205,8 +201,7 @@ static int convert_rows(const struct conversion *c)
 
 		if (journal_vector(c->from, number, &row) &&
 		    row.slot < kvc_slots(c->from, row.layer) &&
-		    journal_find(c->from, row.layer, row.head, row.slot, end) == number &&
-		    convert_row(c, &row, number))
+		    journal_is_newest(c->from, &row, number) && convert_row(c, &row, number))
 			return -1;
 	}
 	return 0;
@@ -273,7 +268,7 @@ static int convert_all(const struct conversion *c,
 
 	for (uint64_t first = 0; first < length; first = end) {
 		end = first + slots_in_block(c->to, first, length);
-		for (uint32_t layer = 0; layer < layout_layers(layout); layer++) {
+		for (uint32_t layer = 0; layer < kv_layout_layers(layout); layer++) {
 			uint64_t slots = kv_layout_slots(layout, layout->layer_maps[layer].group,
 							 c->from->head.base_tokens);
 

@@ -119,7 +119,7 @@ static void compare_stored(struct diff *d, uint32_t layer, uint32_t part)
 {
 	struct rows rows = {
 		.layer = layer,
-		.n_heads = layer_heads(d->layout, layer),
+		.n_heads = kv_layout_heads(d->layout, layer),
 		.part = part_name(d->layout, part),
 	};
 	uint64_t end = slots_of_both(d, layer);
@@ -151,15 +151,12 @@ static int read_part(struct kvc_seq *seq, const struct rows *rows, uint32_t part
 /* Bytes of one head of what kvc_read and kvc_read_plane give. */
 static size_t counted_bytes(const struct diff *d, uint32_t layer, uint32_t part)
 {
-	const struct kv_layer_map *map = &d->layout->layer_maps[layer];
 	struct kv_row_parts parts = kv_row_parts(d->layout, layer);
 
 	switch (part) {
 	case KV_PART_K_CODES: return parts.k_bytes;
 	case KV_PART_V_CODES: return parts.v_bytes;
-	default:
-		return d->layout->regions[map->first_region + (uint8_t)map->region[part]]
-			.vector_bytes;
+	default: return d->layout->regions[kv_layout_region(d->layout, layer, part)].vector_bytes;
 	}
 }
 
@@ -167,7 +164,7 @@ static int compare_counted(struct diff *d, uint32_t layer, uint32_t part)
 {
 	struct rows rows = {
 		.layer = layer,
-		.n_heads = layer_heads(d->layout, layer),
+		.n_heads = kv_layout_heads(d->layout, layer),
 		.part = part_name(d->layout, part),
 		.vector_bytes = counted_bytes(d, layer, part),
 		.a = d->tiles[0],
@@ -196,17 +193,13 @@ static bool has_rows(const struct kvc_seq *seq)
 
 static int compare_layer(struct diff *d, uint32_t layer)
 {
-	const struct kv_layer_map *map = &d->layout->layer_maps[layer];
 	bool counted = has_rows(d->a) || has_rows(d->b);
 
 	for (uint32_t part = 0; part < KV_PARTS_MAX && !d->ended; part++) {
 		bool is_codes = part == KV_PART_K_CODES || part == KV_PART_V_CODES;
 
-		if (map->region[part] < 0) {
-			if (part >= KV_PART_PLANE)
-				break;
+		if (kv_layout_region(d->layout, layer, part) == UINT32_MAX)
 			continue;
-		}
 		if (!counted)
 			compare_stored(d, layer, part);
 		else if ((is_codes || part >= KV_PART_PLANE) && compare_counted(d, layer, part))
@@ -236,7 +229,7 @@ static int compare_all(struct diff *d)
 		tell_one(d, "length");
 	if (!d->ended && d->a->head.position != d->b->head.position)
 		tell_one(d, "position");
-	for (uint32_t layer = 0; layer < layout_layers(d->layout) && !d->ended; layer++)
+	for (uint32_t layer = 0; layer < kv_layout_layers(d->layout) && !d->ended; layer++)
 		if (compare_layer(d, layer))
 			return -1;
 	for (uint32_t i = 0; i < d->layout->n_planes && !d->ended; i++)
@@ -254,7 +247,7 @@ static size_t widest_slot_bytes(const struct kv_layout *layout, uint32_t *most_h
 	*most_heads = 1;
 	for (uint32_t i = 0; i < layout->n_layers; i++) {
 		struct kv_row_parts parts = kv_row_parts(layout, i);
-		uint32_t heads = layer_heads(layout, i);
+		uint32_t heads = kv_layout_heads(layout, i);
 		uint32_t bytes = parts.k_bytes > parts.v_bytes ? parts.k_bytes : parts.v_bytes;
 
 		if (bytes < parts.planes_bytes)

@@ -5,19 +5,19 @@
 
 #include "client/error.h"
 #include "client/journal.h"
+#include "client/slots.h"
 
 static void hash_block(struct kvc_seq *seq, XXH3_state_t *state, uint32_t group, uint64_t index,
 		       const void **pieces, struct kv_block_digest *out)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	const struct kv_group *g = &layout->groups[group];
-	uint64_t left = kv_layout_slots(layout, group, seq->head.base_tokens) -
-			index * layout->block_tokens;
+	uint64_t n_slots = slots_of_block(layout, index,
+					  kv_layout_slots(layout, group, seq->head.base_tokens));
 
 	for (uint32_t r = 0; r < g->n_regions; r++)
 		pieces[r] = seq_piece(seq, g->first_region + r, seq->groups[group].mirror[index]);
-	kv_block_digest(state, layout, group, pieces,
-			left < layout->block_tokens ? (uint32_t)left : layout->block_tokens, out);
+	kv_block_digest(state, layout, group, pieces, (uint32_t)n_slots, out);
 }
 
 static void hash_group(struct kvc_seq *seq, XXH3_state_t *state, uint32_t group,
@@ -64,14 +64,12 @@ static int compare_keys(const void *a, const void *b)
 /* Rows that no later one displaces. */
 static size_t collect(const struct kvc_seq *seq, struct row_key *keys)
 {
-	uint64_t end = seq->head.journal_end;
 	size_t n = 0;
 
-	for (uint64_t row = seq->head.journal_first; row < end; row++) {
+	for (uint64_t row = seq->head.journal_first; row < seq->head.journal_end; row++) {
 		struct kv_row r;
 
-		if (!journal_vector(seq, row, &r) ||
-		    journal_find(seq, r.layer, r.head, r.slot, end) != row)
+		if (!journal_vector(seq, row, &r) || !journal_is_newest(seq, &r, row))
 			continue;
 		keys[n++] = (struct row_key){
 			(uint64_t)r.layer << 48 | (uint64_t)r.head << 32 | r.slot, row};

@@ -10,12 +10,13 @@
 
 #include <string.h>
 
-#include "client/compute/codec.h"
+#include "client/codecs.h"
 #include "client/error.h"
 #include "client/journal.h"
 #include "client/reserve.h"
 #include "client/rollback.h"
-#include "client/scatter.h"
+#include "client/slots.h"
+#include "client/stream.h"
 
 /* ---- what is folded ----------------------------------------------------------------------- */
 
@@ -52,10 +53,8 @@ static uint64_t first_row(const struct fold *f)
 static void copy_covered(const struct fold *f, uint32_t group, uint64_t block)
 {
 	uint64_t slots = kv_layout_slots(f->layout, group, f->base_tokens);
-	uint64_t left = slots - block * f->layout->block_tokens;
 
-	begin_copy(f->seq, group, block,
-		   left < f->layout->block_tokens ? left : f->layout->block_tokens);
+	begin_copy(f->seq, group, block, slots_of_block(f->layout, block, slots));
 }
 
 /* Counts, or copies, each block of a group, once, that holds a base slot which a folded row
@@ -96,17 +95,11 @@ static uint64_t each_covered(struct fold *f, uint32_t group, bool copy)
 /* The partly filled block takes new slots and may not be added to. */
 static bool must_copy_last(const struct fold *f, uint32_t group)
 {
-	const struct seq_group *g = &f->seq->groups[group];
 	uint64_t slots = kv_layout_slots(f->layout, group, f->base_tokens);
-	uint32_t freeze;
 
-	if (slots % f->layout->block_tokens == 0 ||
-	    kv_layout_slots(f->layout, group, f->end_tokens) == slots)
-		return false;
-	freeze = seq_meta_freeze(g->meta[g->end_block - 1]);
-	return freeze == 0 || (freeze != f->seq->open_freeze &&
-			       atomic_load_explicit(&f->seq->shm->frozen_slots[group],
-						    memory_order_acquire) > slots);
+	return slots % f->layout->block_tokens &&
+	       kv_layout_slots(f->layout, group, f->end_tokens) != slots &&
+	       begin_is_closed(f->seq, group, f->seq->groups[group].end_block - 1, slots);
 }
 
 static struct fold fold_of(struct kvc_seq *seq, uint64_t record)
@@ -160,71 +153,19 @@ static void take_blocks(struct fold *f, uint32_t group)
 		is_copied |= g->copied[c].index == g->end_block - 1;
 	if (!is_copied && must_copy_last(f, group))
 		begin_copy(f->seq, group, g->end_block - 1, slots % f->layout->block_tokens);
-	for (; g->pending_end < end; g->pending_end++) {
-		g->mirror[g->pending_end] = spare_take(f->seq, group);
-		g->meta[g->pending_end] = (g->meta[g->pending_end] & SEQ_META_COPY) |
-					  (uint32_t)f->seq->open_freeze;
-	}
-}
-
-/* Slots that a layer was never given hold zeros. */
-static void zero_new_slots(const struct fold *f, uint32_t group)
-{
-	const struct kv_group *g = &f->layout->groups[group];
-	uint64_t slots = kv_layout_slots(f->layout, group, f->base_tokens);
-	uint64_t end = kv_layout_slots(f->layout, group, f->end_tokens);
-
-	for (uint32_t r = g->first_region; r < g->first_region + g->n_regions; r++)
-		for (uint64_t s = slots; s < end; s++)
-			memset(seq_piece(f->seq, r, seq_block_of(f->seq, group, s)) +
-				       s % f->layout->block_tokens *
-					       f->layout->regions[r].row_bytes,
-			       0, f->layout->regions[r].row_bytes);
+	begin_take(f->seq, group, end);
 }
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
-/* Slot and head of a row: part i of them is `number` vectors behind the beginning of its region. */
-struct target {
-	const struct kv_layer_map *map;
-	const struct kv_region *regions;
-	const uint64_t *off;
-	char *base;
-	uint64_t number;
-};
-
-static struct target target_of(const struct fold *f, const struct kv_row *r)
-{
-	const struct kv_layout *layout = f->layout;
-	const struct kv_layer_map *map = &layout->layer_maps[r->layer];
-	uint32_t in_table = r->slot / layout->block_tokens;
-	uint32_t in_block = r->slot - in_table * layout->block_tokens;
-	struct kvc_block block = f->seq->groups[map->group].mirror[in_table];
-	const struct arena_map *arena = session_arena_mapped(f->seq->writer->session, block.arena);
-
-	return (struct target){
-		.map = map,
-		.regions = &layout->regions[map->first_region],
-		.off = &arena->region_off[map->first_region -
-					  layout->groups[map->group].first_region],
-		.base = arena->base,
-		.number = ((uint64_t)block.block * layout->block_tokens + in_block) *
-				  layout->layers[r->layer].n_query_groups +
-			  r->head,
-	};
-}
-
 /* Where a part lies, and the bytes from one head to the next; NULL: there is no such part. */
-static char *part_at(const struct target *t, uint32_t part, size_t *stride)
+static char *part_at(const struct slot_head *at, const struct kv_layer_map *map, uint32_t part,
+		     size_t *stride)
 {
-	int8_t region = t->map->region[part];
+	int8_t i = map->region[part];
 
-	if (region < 0) {
-		*stride = 0;
-		return NULL;
-	}
-	*stride = t->regions[region].vector_bytes;
-	return t->base + t->off[region] + t->number * *stride;
+	*stride = i < 0 ? 0 : at->regions[i].vector_bytes;
+	return i < 0 ? NULL : slot_head_region(at, (uint32_t)i);
 }
 
 /* The next vectors come while these are stored; the processor does not foresee them across pages.
@@ -232,7 +173,7 @@ static char *part_at(const struct target *t, uint32_t part, size_t *stride)
 static void prefetch(const char *from, size_t stride, uint32_t n, size_t vector_bytes)
 {
 	for (uint32_t i = 0; i < n; i++, from += stride)
-		for (size_t off = 0; off < vector_bytes; off += 64)
+		for (size_t off = 0; off < vector_bytes; off += CACHE_LINE_BYTES)
 			__builtin_prefetch(from + off);
 }
 
@@ -249,9 +190,10 @@ static bool is_displaced(const struct fold *f, const struct kv_row *r)
 
 /* K or V of n rows whose heads follow one another in one slot. What cannot be stored does not
  * matter where a later row is laid over it. */
-static int store(const struct fold *f, const struct target *t, const struct kv_row *r, uint32_t n,
-		 bool is_value, const char *from)
+static int store(const struct fold *f, const struct slot_head *at, const struct kv_row *r,
+		 uint32_t n, bool is_value, const char *from)
 {
+	const struct kv_layer_map *map = &f->layout->layer_maps[r->layer];
 	const struct kv_codec *codec = &f->seq->layout->codecs[2 * r->layer + is_value];
 	uint32_t codes = is_value ? KV_PART_V_CODES : KV_PART_K_CODES;
 	size_t stride = journal_shape(f->seq)->payload_bytes;
@@ -259,29 +201,27 @@ static int store(const struct fold *f, const struct target *t, const struct kv_r
 
 	if (codec->width == 0)
 		return 0;
-	to.codes = part_at(t, codes, &to.codes_stride);
-	to.scale = part_at(t, codes + 1, &to.scale_stride);
-	to.zero = part_at(t, codes + 2, &to.zero_stride);
+	to.codes = part_at(at, map, codes, &to.codes_stride);
+	to.scale = part_at(at, map, codes + 1, &to.scale_stride);
+	to.zero = part_at(at, map, codes + 2, &to.zero_stride);
 	prefetch(from + n * stride, stride, n, (size_t)codec->width * codec->element_bytes);
 	for (size_t done = 0; done < n; done++) {
-		struct kv_codec_at at = kv_codec_at(&to, done);
+		struct kv_codec_at next = kv_codec_at(&to, done);
 
-		done += kv_quantise(codec, n - done, from + done * stride, stride, &at);
+		done += kv_quantise(codec, n - done, from + done * stride, stride, &next);
 		if (done < n && !is_displaced(f, r + done))
-			return kvc_fail(KVC_EVALUE,
-					"%s of layer %u, slot %u, head %zu has a NaN or an "
-					"infinity, which the storage format cannot hold; roll it "
-					"back, or overwrite the slot",
-					is_value ? "V" : "K", r->layer, r->slot, r->head + done);
+			return codecs_refuse(is_value, r->layer, "slot", r->slot, r->head + done,
+					     "roll it back, or overwrite the slot");
 	}
 	return 0;
 }
 
-static void store_planes(const struct target *t, const char *from)
+static void store_planes(const struct fold *f, const struct slot_head *at, uint32_t layer,
+			 const char *from)
 {
-	for (uint32_t p = KV_PART_PLANE; t->map->region[p] >= 0; p++) {
+	for (uint32_t p = 0; p < f->layout->n_slot_planes; p++) {
 		size_t bytes;
-		char *to = part_at(t, p, &bytes);
+		char *to = part_at(at, &f->layout->layer_maps[layer], KV_PART_PLANE + p, &bytes);
 
 		memcpy(to, from, bytes);
 		from += bytes;
@@ -303,14 +243,14 @@ static uint32_t run_of(const struct kv_row *r, uint64_t n_rows)
 static int store_run(const struct fold *f, const struct kv_row *r, uint32_t n, const char *payload)
 {
 	struct kv_row_parts parts = kv_row_parts(f->layout, r->layer);
-	struct target target = target_of(f, r);
+	struct slot_head at = slot_head(f->seq, r->layer, r->head, r->slot);
 
-	if (!(r->flags & KV_ROW_BASE) && (store(f, &target, r, n, false, payload) ||
-					  store(f, &target, r, n, true, payload + parts.k_bytes)))
+	if (!(r->flags & KV_ROW_BASE) && (store(f, &at, r, n, false, payload) ||
+					  store(f, &at, r, n, true, payload + parts.k_bytes)))
 		return -1;
 	payload += parts.k_bytes + parts.v_bytes;
-	for (uint32_t i = 0; parts.planes_bytes && i < n; i++, target.number++)
-		store_planes(&target, payload + i * journal_shape(f->seq)->payload_bytes);
+	for (uint32_t i = 0; parts.planes_bytes && i < n; i++, at.number++)
+		store_planes(f, &at, r->layer, payload + i * journal_shape(f->seq)->payload_bytes);
 	KV_FAULT_POINT();
 	return 0;
 }
@@ -364,15 +304,9 @@ static int commit(struct fold *f)
 
 	if (update_open(seq->writer))
 		return -1;
-	for (uint32_t g = 0; g < f->layout->n_layer_groups; g++)
-		commit_fill_group(seq, g);
-	update_head(seq, &head);
-	update_publish(seq->writer);
-	for (uint32_t g = 0; g < f->layout->n_layer_groups; g++)
-		commit_settle_blocks(seq, g);
+	commit_head(seq, &head);
 	if (head.journal_first == head.journal_end)
 		seq->journal.future_end = head.journal_end;
-	update_settle(seq, &head);
 	return 0;
 }
 
@@ -396,8 +330,11 @@ int64_t kvc_fold(kvc_seq *seq, uint64_t keep_rows)
 		return -1;
 	for (uint32_t g = 0; g < f.layout->n_layer_groups; g++) {
 		take_blocks(&f, g);
+		/* Slots that a layer was never given hold zeros. */
 		if (f.has_void)
-			zero_new_slots(&f, g);
+			begin_zero_slots(seq, g, KV_PART_K_CODES,
+					 kv_layout_slots(f.layout, g, f.base_tokens),
+					 kv_layout_slots(f.layout, g, f.end_tokens));
 	}
 	if (store_rows(&f) || commit(&f)) {
 		begin_abort(seq);

@@ -2,26 +2,10 @@
 
 #include <string.h>
 
-#include "client/error.h"
 #include "client/journal.h"
-
-static uint32_t all_parts(const struct kvc_seq *seq, uint32_t layer)
-{
-	return (UINT32_C(1) << seq->layout->fields->layer_maps[layer].n_regions) - 1;
-}
+#include "client/slots.h"
 
 /* ---- frozen blocks ------------------------------------------------------------------------ */
-
-/* Slots of a block that hold something. */
-static uint64_t filled(const struct kvc_seq *seq, uint32_t group, uint64_t block)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	uint64_t slots = kv_layout_slots(
-		layout, group, seq->head.base_tokens + (seq->is_open ? seq->open_tokens : 0));
-	uint64_t left = slots - block * layout->block_tokens;
-
-	return left < layout->block_tokens ? left : layout->block_tokens;
-}
 
 /* Blocks that the open update has taken are in no table: no freeze covers them. */
 static void own_open_blocks(struct kvc_seq *seq)
@@ -31,11 +15,9 @@ static void own_open_blocks(struct kvc_seq *seq)
 		struct seq_group *g = &seq->groups[i];
 
 		for (uint32_t c = 0; c < g->n_copied; c++)
-			g->meta[g->copied[c].index] = (g->meta[g->copied[c].index] &
-						       SEQ_META_COPY) |
-						      (uint32_t)seq->open_freeze;
+			group_set_freeze(g, g->copied[c].index, seq->open_freeze);
 		for (uint64_t b = g->end_block; b < g->pending_end; b++)
-			g->meta[b] = (g->meta[b] & SEQ_META_COPY) | (uint32_t)seq->open_freeze;
+			group_set_freeze(g, b, seq->open_freeze);
 	}
 }
 
@@ -53,12 +35,14 @@ static int copy_frozen(struct kvc_seq *seq, const struct kv_row *row)
 	const struct kv_layout *layout = seq->layout->fields;
 	uint32_t group = layout->layer_maps[row->layer].group;
 	uint32_t block = row->slot / layout->block_tokens;
+	uint64_t n_tokens = seq->head.base_tokens + (seq->is_open ? seq->open_tokens : 0);
 
 	if (seq_meta_freeze(seq->groups[group].meta[block]) == seq->inplace_freeze)
 		return 0;
 	if (begin_check_spares(seq, group, 1))
 		return -1;
-	begin_copy(seq, group, block, filled(seq, group, block));
+	begin_copy(seq, group, block,
+		   slots_of_block(layout, block, kv_layout_slots(layout, group, n_tokens)));
 	return 0;
 }
 
@@ -95,7 +79,7 @@ void inplace_save_old(struct kvc_seq *seq, uint64_t first, uint64_t end)
 
 			if (row->kind == KV_ROW_VECTOR)
 				journal_save_slot(seq, row->layer, row->head, row->slot,
-						  all_parts(seq, row->layer),
+						  journal_all_parts(seq, row->layer),
 						  rows.payloads + i * payload_bytes);
 		}
 	}
@@ -114,7 +98,7 @@ void inplace_count_rows(struct kvc_seq *seq, uint64_t end)
  * that was committed is not written: its block may be another's. */
 static void complete(const struct kvc_seq *seq, struct kv_row *header, char *stored)
 {
-	uint32_t all = all_parts(seq, header->layer), given = (uint32_t)header->prev;
+	uint32_t all = journal_all_parts(seq, header->layer), given = (uint32_t)header->prev;
 
 	if (given && given != all)
 		journal_save_slot(seq, header->layer, header->head, header->slot, all & ~given,
@@ -130,7 +114,7 @@ static void apply(const struct kvc_seq *seq, struct kv_row *header, char *stored
 	complete(seq, header, stored);
 	KV_FAULT_POINT();
 	journal_restore_slot(seq, header->layer, header->head, header->slot,
-			     all_parts(seq, header->layer), stored);
+			     journal_all_parts(seq, header->layer), stored);
 }
 
 void inplace_apply(struct kvc_seq *seq, uint64_t first, uint64_t end)
@@ -162,7 +146,7 @@ void inplace_put_back(struct kvc_seq *seq, uint64_t first, uint64_t end, uint64_
 				continue;
 			KV_FAULT_POINT();
 			journal_restore_slot(seq, row->layer, row->head, row->slot,
-					     all_parts(seq, row->layer),
+					     journal_all_parts(seq, row->layer),
 					     rows.payloads + i * payload_bytes);
 		}
 		end = begin;

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-#include "client/compute/codec.h"
 #include "client/error.h"
+#include "client/slots.h"
+#include "client/stream.h"
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
@@ -75,16 +76,26 @@ uint64_t journal_token_row(const struct kvc_seq *seq, uint32_t layer, uint64_t t
 
 /* ---- blocks of rows ----------------------------------------------------------------------- */
 
-/* The block of the last row is partly filled and may not be added to. */
-static bool must_copy(const struct kvc_seq *seq, const struct seq_group *g, uint64_t number,
-		      uint64_t row)
+uint64_t journal_begin(struct kvc_seq *seq)
 {
-	uint32_t freeze = seq_meta_freeze(g->meta[group_index(g, number)]);
+	const uint32_t group = seq->layout->fields->journal_group;
+	uint64_t end = seq->head.journal_end;
+	bool is_new = seq->head.journal_first == end;
 
-	if (freeze == 0)
-		return true;
-	return freeze != seq->open_freeze &&
-	       atomic_load_explicit(&seq->shm->frozen_rows, memory_order_acquire) > row;
+	update_drop_future(seq, group);
+	seq->journal.future_end = end;
+	seq->open_first = seq->head.journal_first;
+	if (is_new)
+		group_restart(&seq->groups[group], end >> journal_shape(seq)->rows_log2);
+	return end + is_new;
+}
+
+void journal_put_floor(const struct kvc_seq *seq)
+{
+	struct kv_record floor = journal_record_now(seq);
+
+	if (seq->head.journal_first == seq->head.journal_end)
+		journal_put_record(seq, seq->head.journal_end, &floor, 0);
 }
 
 int journal_extend(struct kvc_seq *seq, uint64_t end)
@@ -95,7 +106,8 @@ int journal_extend(struct kvc_seq *seq, uint64_t end)
 	const uint64_t row = seq->head.journal_end, in_block = row & ((UINT64_C(1) << log2) - 1);
 	uint64_t want_end = ((end - 1) >> log2) + 1;
 	bool copy = g->n_copied == 0 && g->pending_end == g->end_block && in_block &&
-		    row >> log2 < g->end_block && must_copy(seq, g, row >> log2, row);
+		    row >> log2 < g->end_block &&
+		    begin_is_closed(seq, group, group_index(g, row >> log2), row);
 	uint64_t n_new = want_end > g->pending_end ? want_end - g->pending_end : 0;
 
 	if (end - seq->open_first > seq->journal.max_rows ||
@@ -109,12 +121,7 @@ int journal_extend(struct kvc_seq *seq, uint64_t end)
 		return -1;
 	if (copy)
 		begin_copy(seq, group, group_index(g, row >> log2), in_block);
-	for (; n_new; n_new--, g->pending_end++) {
-		uint64_t i = group_index(g, g->pending_end);
-
-		g->mirror[i] = spare_take(seq, group);
-		g->meta[i] = (g->meta[i] & SEQ_META_COPY) | (uint32_t)seq->open_freeze;
-	}
+	begin_take(seq, group, want_end);
 	return 0;
 }
 
@@ -244,6 +251,12 @@ uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, 
 	return journal_find_at(seq, journal_index_at(seq, layer, head, slot), &key, end);
 }
 
+bool journal_is_newest(const struct kvc_seq *seq, const struct kv_row *header, uint64_t row)
+{
+	return journal_find(seq, header->layer, header->head, header->slot,
+			    seq->head.journal_end) == row;
+}
+
 static uint32_t *index_of(const struct kvc_seq *seq, const struct kv_row *header)
 {
 	return journal_index_at(seq, header->layer, header->head, header->slot);
@@ -320,42 +333,6 @@ void journal_index_build(struct kvc_seq *seq)
 
 /* ---- stored vectors ----------------------------------------------------------------------- */
 
-/* One head of one slot: part i of it is `number` vectors behind the beginning of its region. */
-struct vector {
-	const struct kv_region *regions;
-	uint32_t n;
-	char *base;
-	const uint64_t *off;
-	uint64_t number;
-};
-
-static inline struct vector vector_at(const struct kvc_seq *seq, uint32_t layer, uint32_t head,
-				      uint64_t slot)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map = &layout->layer_maps[layer];
-	uint32_t in_table = (uint32_t)slot / layout->block_tokens;
-	uint32_t in_block = (uint32_t)slot - in_table * layout->block_tokens;
-	struct kvc_block block = seq->groups[map->group].mirror[in_table];
-	const struct arena_map *arena = session_arena_mapped(seq->writer->session, block.arena);
-
-	return (struct vector){
-		.regions = &layout->regions[map->first_region],
-		.n = map->n_regions,
-		.base = arena->base,
-		.off = &arena->region_off[map->first_region -
-					  layout->groups[map->group].first_region],
-		.number = ((uint64_t)block.block * layout->block_tokens + in_block) *
-				  layout->layers[layer].n_query_groups +
-			  head,
-	};
-}
-
-static inline char *vector_part(const struct vector *v, uint32_t i)
-{
-	return v->base + v->off[i] + v->number * v->regions[i].vector_bytes;
-}
-
 /* Common sizes without a call. */
 static inline void copy_part(char *to, const char *from, uint32_t n_bytes)
 {
@@ -372,35 +349,50 @@ static inline void copy_part(char *to, const char *from, uint32_t n_bytes)
 void journal_save_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 		       uint32_t parts, char *stored)
 {
-	struct vector v = vector_at(seq, layer, head, slot);
+	struct slot_head at = slot_head(seq, layer, head, slot);
 
-	for (uint32_t i = 0; i < v.n; stored += v.regions[i++].vector_bytes)
+	for (uint32_t i = 0; i < at.n_regions; stored += at.regions[i++].vector_bytes)
 		if (parts & UINT32_C(1) << i)
-			copy_part(stored, vector_part(&v, i), v.regions[i].vector_bytes);
+			copy_part(stored, slot_head_region(&at, i), at.regions[i].vector_bytes);
 }
 
 void journal_restore_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 			  uint32_t parts, const char *stored)
 {
-	struct vector v = vector_at(seq, layer, head, slot);
+	struct slot_head at = slot_head(seq, layer, head, slot);
 
-	for (uint32_t i = 0; i < v.n; stored += v.regions[i++].vector_bytes)
+	for (uint32_t i = 0; i < at.n_regions; stored += at.regions[i++].vector_bytes)
 		if (parts & UINT32_C(1) << i) {
-			copy_part(vector_part(&v, i), stored, v.regions[i].vector_bytes);
+			copy_part(slot_head_region(&at, i), stored, at.regions[i].vector_bytes);
 			KV_FAULT_POINT();
 		}
 }
 
 void journal_prefetch_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot)
 {
-	struct vector v = vector_at(seq, layer, head, slot);
+	struct slot_head at = slot_head(seq, layer, head, slot);
 
-	for (uint32_t i = 0; i < v.n; i++)
-		for (uint32_t off = 0; off < v.regions[i].vector_bytes; off += 64)
-			__builtin_prefetch(vector_part(&v, i) + off, 1);
+	for (uint32_t i = 0; i < at.n_regions; i++)
+		for (uint32_t off = 0; off < at.regions[i].vector_bytes; off += CACHE_LINE_BYTES)
+			__builtin_prefetch(slot_head_region(&at, i) + off, 1);
 }
 
-/* Bytes of the regions of a layer before a part. */
+uint32_t journal_plane_off(const struct kvc_seq *seq, uint32_t layer, uint32_t number)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	struct kv_row_parts parts = kv_row_parts(layout, layer);
+	uint32_t off = parts.k_bytes + parts.v_bytes;
+
+	if (seq_mode(seq) == KV_JOURNAL_UNDO)
+		off = journal_shape(seq)->new_off + layout->layer_maps[layer].stored_bytes -
+		      parts.planes_bytes;
+	for (uint32_t p = 0; p < number; p++)
+		off += layout->regions[kv_layout_region(layout, layer, KV_PART_PLANE + p)]
+			       .vector_bytes;
+	return off;
+}
+
+/* Where a part lies in `stored`; NULL: the layer has none. */
 static char *part_of(const struct kv_layout *layout, const struct kv_layer_map *map, uint32_t part,
 		     char *stored)
 {

@@ -109,6 +109,16 @@ static inline uint64_t journal_token_slot(const struct kvc_seq *seq, uint32_t gr
 	return bound ? n % bound : n;
 }
 
+/*
+ * Rows are to come behind the journal's end: what was rolled back there is forgotten, and a journal
+ * without rows begins with the record of what is below it, its floor. Returns the first row behind
+ * that. (Blocks for the floor are journal_extend's, its bytes journal_put_floor's.)
+ */
+uint64_t journal_begin(struct kvc_seq *seq);
+
+/* Writes the floor, if journal_begin began a journal. */
+void journal_put_floor(const struct kvc_seq *seq);
+
 /* Blocks for rows [.., end): taken from the spares, the partly filled one copied if it is frozen.
  * -1 with KVC_ERESERVE or KVC_EJOURNAL; nothing has changed then. */
 int journal_extend(struct kvc_seq *seq, uint64_t end);
@@ -185,6 +195,9 @@ uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, 
 uint64_t journal_find_at(const struct kvc_seq *seq, const uint32_t *at, const struct kv_row *key,
 			 uint64_t end);
 
+/* Does no later row in force name what this vector row names? header: a sane copy of its own. */
+bool journal_is_newest(const struct kvc_seq *seq, const struct kv_row *header, uint64_t row);
+
 /* Fetches the header that an entry names, for journal_find_at. */
 void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t end);
 
@@ -196,8 +209,22 @@ void journal_index_remove(struct kvc_seq *seq, uint64_t first, uint64_t end);
 
 /* ---- stored vectors ------------------------------------------------------------------------ */
 
-/* Copies all parts of one head of one slot out of its block into `stored` (regions in written
- * order), or back; `block` holds the slot. Which parts: bit i is region first_region + i. */
+/* Which parts of a layer: bit i is its region i, in written order. All of them, and those of K and
+ * V: the slot planes come behind. */
+static inline uint32_t journal_all_parts(const struct kvc_seq *seq, uint32_t layer)
+{
+	return (UINT32_C(1) << seq->layout->fields->layer_maps[layer].n_regions) - 1;
+}
+
+static inline uint32_t journal_vector_parts(const struct kvc_seq *seq, uint32_t layer)
+{
+	int8_t first_plane = seq->layout->fields->layer_maps[layer].region[KV_PART_PLANE];
+
+	return first_plane < 0 ? journal_all_parts(seq, layer) : (UINT32_C(1) << first_plane) - 1;
+}
+
+/* Copies those parts of one head of one slot out of its block into `stored`, where all parts of
+ * the layer follow one another, or back. */
 void journal_save_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 		       uint32_t parts, char *stored);
 void journal_restore_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
@@ -205,6 +232,10 @@ void journal_restore_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t he
 
 /* Fetches the lines of all parts, to be written. */
 void journal_prefetch_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot);
+
+/* Where a slot plane begins in the payload of a row: `number` among the slot planes; in an undo
+ * row that of the new bytes. */
+uint32_t journal_plane_off(const struct kvc_seq *seq, uint32_t layer, uint32_t number);
 
 /* Where the parts of K or V of a layer lie in `stored`. */
 struct kv_codec_at;

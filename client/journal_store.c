@@ -25,7 +25,8 @@ static uint64_t store_stored(const struct kvc_seq *seq, uint32_t layer, bool is_
 static void store_full(const struct journal_rows *rows, size_t stride, struct vectors k,
 		       struct vectors v)
 {
-	bool lines = ((uintptr_t)rows->payloads | stride | k.bytes | v.bytes) % 64 == 0;
+	bool lines = ((uintptr_t)rows->payloads | stride | k.bytes | v.bytes) % CACHE_LINE_BYTES ==
+		     0;
 	char *to = rows->payloads;
 
 	for (uint64_t i = 0; i < rows->n; i++, to += stride) {

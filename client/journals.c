@@ -60,7 +60,7 @@ static int change_mode(struct kvc_seq *seq, enum kv_journal_mode mode)
 	if (mode == KV_JOURNAL_NONE && kv_planes_now(r.head.planes))
 		r.head.planes = kv_planes(kv_planes_now(r.head.planes),
 					  kv_planes_now(r.head.planes));
-	r.head.state = (r.head.state & ~UINT32_C(0xff00)) | (uint32_t)mode << 8;
+	r.head.state = kv_head_with_mode(r.head.state, mode);
 	r.head.journal_first = r.head.journal_end = fresh_row(seq);
 	return rollback_commit(seq->writer, &r, 1);
 }

@@ -164,14 +164,15 @@ static int share_index(struct kvc_seq *fork, const struct kvc_seq *parent,
 	return journal_index_map(fork, kv_head_mode(head->state));
 }
 
-static struct kvc_seq *fork_into(struct kvc_seq *fork, struct kvc_seq *parent, uint32_t state)
+static struct kvc_seq *fork_into(struct kvc_seq *fork, struct kvc_seq *parent,
+				 enum kv_head_state state)
 {
 	struct kvc_writer *writer = parent->writer;
 	struct kv_head head = parent->head;
 	uint64_t stamp;
 
 	kv_head_share(&head);
-	head.state = (head.state & ~(uint32_t)0xff) | state;
+	head.state = kv_head_with_state(head.state, state);
 	if (share_index(fork, parent, &head)) {
 		give_spare_place(fork);
 		return NULL;
@@ -195,10 +196,7 @@ static struct kvc_seq *fork_into(struct kvc_seq *fork, struct kvc_seq *parent, u
 	journal_index_build(fork);
 	fork->next = writer->seqs;
 	writer->seqs = fork;
-	atomic_store_explicit(
-		&writer->shm->n_local_forks,
-		atomic_load_explicit(&writer->shm->n_local_forks, memory_order_relaxed) + 1,
-		memory_order_relaxed);
+	writer_count(&writer->shm->n_local_forks, 1);
 	return fork;
 }
 

@@ -9,19 +9,13 @@
 /* A mark names the record that is last in force: a journal that has none yet gets its first. */
 static int record_now(struct kvc_seq *seq, struct kv_head *head)
 {
-	struct kv_record record = journal_record_now(seq);
-	struct seq_group *g = &seq->groups[seq->layout->fields->journal_group];
-	uint64_t row = head->journal_end;
-
-	if (seq_mode(seq) == KV_JOURNAL_NONE || head->journal_first != row)
+	if (seq_mode(seq) == KV_JOURNAL_NONE || head->journal_first != head->journal_end)
 		return 0;
-	g->first_block = g->end_block = g->pending_end = row >> journal_shape(seq)->rows_log2;
-	seq->open_first = row;
 	seq->open_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
-	if (journal_extend(seq, row + 1))
+	head->journal_end = journal_begin(seq);
+	if (journal_extend(seq, head->journal_end))
 		return -1;
-	journal_put_record(seq, row, &record, 0);
-	head->journal_end++;
+	journal_put_floor(seq);
 	return 0;
 }
 
@@ -31,10 +25,7 @@ static void publish(struct kvc_seq *seq, const struct kv_head *head)
 	uint32_t journal = seq->layout->fields->journal_group;
 
 	if (head->journal_end != seq->head.journal_end) {
-		const struct seq_group *g = &seq->groups[journal];
-
-		update_entry(seq, journal, group_index(g, g->end_block), seq->open_freeze,
-			     g->mirror[group_index(g, g->end_block)]);
+		commit_fill_group(seq, journal);
 		if (seq_mode(seq) == KV_JOURNAL_UNDO)
 			inplace_count_rows(seq, head->journal_end);
 	}
@@ -156,6 +147,6 @@ int kvc_rollback_mark(kvc_seq *seq, const kvc_mark *mark)
 	r.head.n_marks = (uint32_t)i + 1;
 	if (rollback_commit(seq->writer, &r, 1))
 		return -1;
-	rollback_count(seq->writer);
+	writer_count(&seq->writer->shm->n_rollbacks, 1);
 	return 0;
 }

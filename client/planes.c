@@ -47,11 +47,8 @@ static int make_version(struct kvc_seq *seq)
 		return -1;
 	update_drop_future(seq, group);
 	if (now == 0)
-		g->first_block = g->end_block = g->pending_end = 0;
-	g->mirror[group_index(g, now)] = spare_take(seq, group);
-	g->meta[group_index(g, now)] = (g->meta[group_index(g, now)] & SEQ_META_COPY) |
-				       (uint32_t)seq->open_freeze;
-	g->pending_end++;
+		group_restart(g, 0);
+	begin_take(seq, group, g->pending_end + 1);
 	seq->open_states = now + 1;
 	if (now)
 		memcpy(version_at(seq, now + 1), version_at(seq, now), bytes);

@@ -13,7 +13,7 @@ uint64_t kvc_slots(const kvc_seq *seq, uint32_t layer)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 
-	if (layer >= (layout->n_layers ? layout->n_layers : 1))
+	if (layer >= kv_layout_layers(layout))
 		return 0;
 	return kv_layout_slots(layout, layout->layer_maps[layer].group, seq->head.length_tokens);
 }
@@ -28,7 +28,6 @@ uint64_t kvc_position(const kvc_seq *seq)
 /* Slots of one call. */
 struct span {
 	uint32_t layer, n_heads, group;
-	const struct kv_layer_map *map;
 	uint64_t first, end;
 };
 
@@ -97,20 +96,17 @@ static int check_read(const struct kvc_seq *seq, uint32_t layer, uint64_t first,
 		      struct span *s)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	uint32_t n_layers = layout->n_layers ? layout->n_layers : 1;
 
-	if (session_check(seq->writer->session))
+	if (session_check(seq->writer->session) || slots_check_layer(layout, layer))
 		return -1;
-	if (layer >= n_layers)
-		return kvc_fail(KVC_ERANGE, "layer %u of %u", layer, n_layers);
 	if (first > kvc_slots(seq, layer) || n_slots > kvc_slots(seq, layer) - first)
-		return kvc_fail(KVC_ERANGE, "slots %llu+%llu of %llu", (unsigned long long)first,
-				(unsigned long long)n_slots,
+		return kvc_fail(KVC_ERANGE,
+				"slots %llu+%llu of layer %u, which has %llu (kvc_slots)",
+				(unsigned long long)first, (unsigned long long)n_slots, layer,
 				(unsigned long long)kvc_slots(seq, layer));
 	*s = (struct span){
 		.layer = layer,
-		.n_heads = layout->n_layers ? layout->layers[layer].n_query_groups : 1,
-		.map = &layout->layer_maps[layer],
+		.n_heads = kv_layout_heads(layout, layer),
 		.group = layout->layer_maps[layer].group,
 		.first = first,
 		.end = first + n_slots,
@@ -155,26 +151,35 @@ static int slot_plane(const struct kv_layout *layout, const char *name)
 	return kvc_fail(KVC_ENOTFOUND, "the layout has no slot plane \"%s\"", name ? name : "");
 }
 
-/* Where the bytes of a plane begin in the payload of a replay row. */
-static size_t plane_in_row(const struct kvc_seq *seq, const struct span *s, uint32_t number)
+/* One head of a slot plane as it counts: of the newest row, of the block, or zeros. */
+static void read_plane(const struct kvc_seq *seq, const struct span *s, uint32_t number,
+		       uint64_t slot, uint32_t head, char *to, size_t n_bytes)
 {
-	struct kv_row_parts parts = kv_row_parts(seq->layout->fields, s->layer);
-	size_t off = parts.k_bytes + parts.v_bytes;
+	uint64_t base_end = kv_layout_slots(seq->layout->fields, s->group, seq->head.base_tokens);
+	uint64_t row = UINT64_MAX;
+	size_t vector_bytes;
 
-	for (uint32_t p = 0; p < number; p++)
-		off += seq->layout->fields
-			       ->regions[s->map->first_region +
-					 (uint8_t)s->map->region[KV_PART_PLANE + p]]
-			       .vector_bytes;
-	return off;
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+		row = journal_find(seq, s->layer, head, slot, seq->head.journal_end);
+	if (row != UINT64_MAX)
+		memcpy(to, journal_payload(seq, row) + journal_plane_off(seq, s->layer, number),
+		       n_bytes);
+	else if (slot < base_end)
+		memcpy(to,
+		       slot_part(seq, s->layer, KV_PART_PLANE + number, slot, &vector_bytes) +
+			       head * n_bytes,
+		       n_bytes);
+	else
+		memset(to, 0, n_bytes);
 }
 
 int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t first, uint64_t n_slots,
 		   void *bytes)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	uint64_t base_end;
+	char *to = bytes;
 	struct span s;
+	size_t n_bytes;
 	int number;
 
 	if (check_read(seq, layer, first, n_slots, &s))
@@ -182,34 +187,10 @@ int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t firs
 	number = slot_plane(layout, name);
 	if (number < 0)
 		return -1;
-	base_end = kv_layout_slots(layout, s.group, seq->head.base_tokens);
-	for (uint64_t slot = s.first; slot < s.end; slot++) {
-		size_t vector_bytes;
-		uint32_t part = KV_PART_PLANE + (uint32_t)number;
-		const char *from = slot < base_end ?
-					   slot_part(seq, layer, part, slot, &vector_bytes) :
-					   NULL;
-
-		vector_bytes = layout->regions[s.map->first_region + (uint8_t)s.map->region[part]]
-				       .vector_bytes;
-		for (uint32_t h = 0; h < s.n_heads; h++) {
-			char *to = (char *)bytes +
-				   ((slot - s.first) * s.n_heads + h) * vector_bytes;
-			uint64_t row = seq_mode(seq) == KV_JOURNAL_REPLAY ?
-					       journal_find(seq, layer, h, slot,
-							    seq->head.journal_end) :
-					       UINT64_MAX;
-
-			if (row != UINT64_MAX)
-				memcpy(to,
-				       journal_payload(seq, row) +
-					       plane_in_row(seq, &s, (uint32_t)number),
-				       vector_bytes);
-			else if (from)
-				memcpy(to, from + h * vector_bytes, vector_bytes);
-			else
-				memset(to, 0, vector_bytes);
-		}
-	}
+	n_bytes = layout->regions[kv_layout_region(layout, layer, KV_PART_PLANE + (uint32_t)number)]
+			  .vector_bytes;
+	for (uint64_t slot = s.first; slot < s.end; slot++)
+		for (uint32_t h = 0; h < s.n_heads; h++, to += n_bytes)
+			read_plane(seq, &s, (uint32_t)number, slot, h, to, n_bytes);
 	return 0;
 }

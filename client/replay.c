@@ -9,6 +9,7 @@
 #include "client/inplace.h"
 #include "client/journal.h"
 #include "client/rollback.h"
+#include "client/slots.h"
 
 /* ---- forward ------------------------------------------------------------------------------ */
 
@@ -69,15 +70,9 @@ static int forward(struct kvc_seq *seq, const struct kv_head *head)
 	}
 	if (undo)
 		inplace_apply(seq, end, head->journal_end);
-	for (uint32_t g = 0; undo && g < seq->n_groups; g++)
-		commit_fill_group(seq, g);
-	update_head(seq, head);
-	update_publish(seq->writer);
-	for (uint32_t g = 0; undo && g < seq->n_groups; g++)
-		commit_settle_blocks(seq, g);
+	commit_head(seq, head);
 	if (!undo)
 		journal_index_again(seq, end, head->journal_end);
-	update_settle(seq, head);
 	return 0;
 }
 
@@ -113,12 +108,10 @@ static bool same_block(const struct kvc_seq *a, const struct kvc_seq *b, uint32_
 	const struct kv_layout *layout = a->layout->fields;
 	const struct kv_group *g = &layout->groups[group];
 	struct kvc_block x = a->groups[group].mirror[i], y = b->groups[group].mirror[i];
-	uint64_t n = kv_layout_slots(layout, group, a->head.base_tokens) - i * layout->block_tokens;
+	uint64_t n = slots_of_block(layout, i, kv_layout_slots(layout, group, a->head.base_tokens));
 
 	if (x.arena == y.arena && x.block == y.block)
 		return true;
-	if (n > layout->block_tokens)
-		n = layout->block_tokens;
 	for (uint32_t r = g->first_region; r < g->first_region + g->n_regions; r++)
 		if (memcmp(seq_piece(a, r, x), seq_piece(b, r, y),
 			   n * layout->regions[r].row_bytes) != 0)
@@ -203,15 +196,12 @@ static int copy_versions(struct kvc_seq *seq, const struct kvc_seq *source, stru
 	if (begin_check_spares(seq, group, end - now))
 		return -1;
 	if (now == 0)
-		g->first_block = g->end_block = g->pending_end = 0;
-	for (uint32_t v = now; v < end; v++, g->pending_end++) {
-		g->mirror[group_index(g, v)] = spare_take(seq, group);
-		g->meta[group_index(g, v)] = (g->meta[group_index(g, v)] & SEQ_META_COPY) |
-					     (uint32_t)seq->open_freeze;
+		group_restart(g, 0);
+	begin_take(seq, group, g->pending_end + end - now);
+	for (uint32_t v = now; v < end; v++)
 		memcpy(seq_piece(seq, region, g->mirror[group_index(g, v)]),
 		       seq_piece(source, region, from->mirror[group_index(from, v)]),
 		       (size_t)layout->groups[group].block_bytes);
-	}
 	head->planes = kv_planes(first ? first : 1, end);
 	return 0;
 }
@@ -243,40 +233,24 @@ static void copy_rows(struct kvc_seq *seq, const struct kvc_seq *source, uint64_
 
 static int append_rows(struct kvc_seq *seq, const struct kvc_seq *source)
 {
-	const struct kv_layout *layout = seq->layout->fields;
-	struct seq_group *g = &seq->groups[layout->journal_group];
-	uint64_t first = seq->head.journal_first, end = seq->head.journal_end;
-	bool is_new = first == end;
 	uint64_t n = source->head.journal_end - source->head.journal_first - 1;
-	struct kv_record floor = journal_record_now(seq);
+	uint64_t end = seq->head.journal_end, row;
 	struct kv_head head = seq->head;
 
 	seq->open_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
-	update_drop_future(seq, layout->journal_group);
-	seq->journal.future_end = end;
-	seq->open_first = first;
-	if (is_new)
-		g->first_block = g->end_block = g->pending_end = end >>
-								 journal_shape(seq)->rows_log2;
-	head.journal_end = end + is_new + n;
+	row = journal_begin(seq);
+	head.journal_end = row + n;
 	head.length_tokens = source->head.length_tokens;
 	head.position = source->head.position;
 	if (journal_extend(seq, head.journal_end) || copy_versions(seq, source, &head))
 		return -1;
-	if (is_new)
-		journal_put_record(seq, end, &floor, 0);
-	copy_rows(seq, source, end + is_new);
+	journal_put_floor(seq);
+	copy_rows(seq, source, row);
 	if (update_open(seq->writer))
 		return -1;
-	for (uint32_t i = layout->n_layer_groups; i < seq->n_groups; i++)
-		commit_fill_group(seq, i);
-	update_head(seq, &head);
-	update_publish(seq->writer);
-	for (uint32_t i = layout->n_layer_groups; i < seq->n_groups; i++)
-		commit_settle_blocks(seq, i);
+	commit_head(seq, &head);
 	journal_index_again(seq, end, head.journal_end);
 	seq->journal.future_end = head.journal_end;
-	update_settle(seq, &head);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Going back: kvc_rollback_*, kvc_mark_*. A rollback is an update that says less: one header copy
+ * Going back: kvc_rollback_*. A rollback is an update that says less: one header copy
  * a sequence and the swap. Without a journal and with a replay journal that is all, whatever the
  * length; with an undo journal the old bytes of the rows that are taken back are put into their
  * slots, newest first, and the update is *decided* before the first is: if the writer dies then,
@@ -144,11 +144,17 @@ static int head_at_length(const struct kvc_seq *seq, uint64_t n_tokens, struct k
 
 /* ---- the update --------------------------------------------------------------------------- */
 
-/* Puts rows back that lie in copies of frozen blocks, and copies those first. */
+/* Does it put old bytes back into slots? */
+static bool is_in_place(const struct kvc_seq *seq, const struct kv_head *head)
+{
+	return seq_mode(seq) == KV_JOURNAL_UNDO && head->journal_end < seq->head.journal_end;
+}
+
+/* Copies the frozen blocks that rows will be put back into. */
 static int prepare(struct kvc_seq *seq, const struct kv_head *head)
 {
 	seq->open_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
-	if (seq_mode(seq) != KV_JOURNAL_UNDO || head->journal_end == seq->head.journal_end)
+	if (!is_in_place(seq, head))
 		return 0;
 	if (inplace_copy_frozen(seq, head->journal_end, seq->head.journal_end, head->base_tokens) ==
 	    0)
@@ -184,9 +190,7 @@ static void settle(struct kvc_seq *seq, const struct kv_head *head)
 static bool frozen_since(struct rollback *r, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (seq_mode(r[i].seq) == KV_JOURNAL_UNDO &&
-		    r[i].head.journal_end < r[i].seq->head.journal_end &&
-		    inplace_is_frozen_since(r[i].seq))
+		if (is_in_place(r[i].seq, &r[i].head) && inplace_is_frozen_since(r[i].seq))
 			return true;
 	return false;
 }
@@ -222,19 +226,18 @@ static void decide(const struct kvc_writer *writer)
 
 int rollback_commit(struct kvc_writer *writer, struct rollback *r, size_t n)
 {
-	bool in_place = false;
+	bool any_in_place = false;
 
 	if (open_prepared(writer, r, n))
 		return -1;
 	for (size_t i = 0; i < n; i++) {
 		fill(r[i].seq, &r[i].head);
-		in_place |= seq_mode(r[i].seq) == KV_JOURNAL_UNDO &&
-			    r[i].head.journal_end < r[i].seq->head.journal_end;
+		any_in_place |= is_in_place(r[i].seq, &r[i].head);
 	}
-	if (in_place)
+	if (any_in_place)
 		decide(writer);
 	for (size_t i = 0; i < n; i++)
-		if (seq_mode(r[i].seq) == KV_JOURNAL_UNDO)
+		if (is_in_place(r[i].seq, &r[i].head))
 			inplace_put_back(r[i].seq, r[i].head.journal_end,
 					 r[i].seq->head.journal_end, r[i].head.base_tokens);
 	update_publish(writer);
@@ -243,21 +246,13 @@ int rollback_commit(struct kvc_writer *writer, struct rollback *r, size_t n)
 	return 0;
 }
 
-void rollback_count(struct kvc_writer *writer)
-{
-	_Atomic uint64_t *counter = &writer->shm->n_rollbacks;
-
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
-}
-
 static int go_to(kvc_seq *seq, const struct kv_head *head)
 {
 	struct rollback one = {seq, *head};
 
 	if (rollback_commit(seq->writer, &one, 1))
 		return -1;
-	rollback_count(seq->writer);
+	writer_count(&seq->writer->shm->n_rollbacks, 1);
 	return 0;
 }
 
@@ -352,6 +347,6 @@ int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs, const uint64_t *
 		return 0;
 	if (rollback_commit(writer, r, n_seqs))
 		return -1;
-	rollback_count(writer);
+	writer_count(&writer->shm->n_rollbacks, 1);
 	return 0;
 }

@@ -20,9 +20,6 @@ int rollback_head(const struct kvc_seq *seq, uint64_t record, struct kv_head *he
  * length says it all. -1 with KVC_EJOURNAL if it does not. */
 int rollback_cut(const struct kvc_seq *seq, uint64_t n_tokens, struct kv_head *head);
 
-/* One more in the writer's statistics. */
-void rollback_count(struct kvc_writer *writer);
-
 /* All headers in one update; -1 with the error set: nothing has changed. */
 int rollback_commit(struct kvc_writer *writer, struct rollback *r, size_t n);
 

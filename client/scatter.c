@@ -5,14 +5,15 @@
  *
  * What a row does not say (K and V when only planes are written, planes that are not given) is
  * filled in by the commit, in the order of the calls: until then `prev` holds which parts are
- * given, a bit for each of struct row_parts.
+ * given (journal_all_parts).
  */
 #include <string.h>
 
-#include "client/compute/codec.h"
+#include "client/codecs.h"
 #include "client/error.h"
 #include "client/journal.h"
 #include "client/scatter.h"
+#include "client/slots.h"
 
 struct scatter {
 	struct kvc_seq *seq;
@@ -25,7 +26,7 @@ struct scatter {
 	bool shared;
 	const char *k, *v;
 	const void *const *planes;
-	uint32_t given;                   /* parts: given_parts() */
+	uint32_t given;                   /* which parts: given_parts() */
 	uint64_t n_slots, n_slots_before; /* with the update, and without */
 };
 
@@ -49,8 +50,8 @@ static int check_call(const struct kvc_seq *seq, uint32_t layer, const uint32_t 
 		return kvc_fail(KVC_EUNSUPPORTED,
 				"a sequence without a journal cannot overwrite slots; call "
 				"kvc_journal_set first");
-	if (layer >= layout->n_layers)
-		return kvc_fail(KVC_ERANGE, "layer %u of %u", layer, layout->n_layers);
+	if (slots_check_layer(layout, layer))
+		return -1;
 	if (!index)
 		return kvc_fail(KVC_EINVAL, "index is NULL");
 	if ((k == NULL) != (v == NULL) && layout->layers[layer].v_width)
@@ -117,10 +118,9 @@ static uint32_t given_parts(const struct scatter *s)
 /* The given planes of entry i of a head go to `to`, where the layer's planes begin. */
 static void put_planes(const struct scatter *s, uint32_t head, uint64_t i, char *to)
 {
-	for (uint32_t p = 0; s->map->region[KV_PART_PLANE + p] >= 0; p++) {
-		const struct kv_region *r =
-			&s->layout->regions[s->map->first_region +
-					    (uint8_t)s->map->region[KV_PART_PLANE + p]];
+	for (uint32_t p = 0; p < s->layout->n_slot_planes; p++) {
+		const struct kv_region *r = &s->layout->regions[kv_layout_region(
+			s->layout, s->number, KV_PART_PLANE + p)];
 
 		if (s->planes && s->planes[p])
 			memcpy(to,
@@ -133,26 +133,15 @@ static void put_planes(const struct scatter *s, uint32_t head, uint64_t i, char 
 
 static int fail_value(const struct scatter *s, bool is_value, uint64_t i, uint32_t head)
 {
-	return kvc_fail(KVC_EVALUE,
-			"%s of layer %u, entry %llu, head %u has a NaN or an infinity, which the "
-			"storage format cannot hold",
-			is_value ? "V" : "K", s->number, (unsigned long long)i, head);
-}
-
-/* Where the planes of a layer begin in the payload that a call fills. */
-static uint32_t planes_off(const struct scatter *s)
-{
-	struct kv_row_parts parts = kv_row_parts(s->layout, s->number);
-
-	if (seq_mode(s->seq) == KV_JOURNAL_REPLAY)
-		return parts.k_bytes + parts.v_bytes;
-	return journal_shape(s->seq)->new_off + s->map->stored_bytes - parts.planes_bytes;
+	return codecs_refuse(is_value, s->number, "entry", i, head,
+			     "call again with another vector, or abort the update");
 }
 
 /* Vectors of a call are counted through its entries and, in each, through the heads. */
 static int store(const struct scatter *s, uint64_t row, uint64_t first, uint64_t n)
 {
-	uint32_t n_heads = s->layer->n_query_groups, off = planes_off(s);
+	uint32_t n_heads = s->layer->n_query_groups;
+	uint32_t off = journal_plane_off(s->seq, s->number, 0);
 	struct kv_row_parts parts = kv_row_parts(s->layout, s->number);
 	bool is_value;
 
@@ -303,32 +292,46 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 
 /* ---- what the commit fills in -------------------------------------------------------------- */
 
+/* The bytes of a slot plane in its block; zeros where the slot is in none. */
+static void base_plane(const struct kvc_seq *seq, const struct kv_row *header, uint32_t number,
+		       char *to, size_t n_bytes)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint32_t group = layout->layer_maps[header->layer].group;
+	size_t vector_bytes;
+
+	if (header->slot >= kv_layout_slots(layout, group, seq->head.base_tokens))
+		memset(to, 0, n_bytes);
+	else
+		memcpy(to,
+		       slot_part(seq, header->layer, KV_PART_PLANE + number, header->slot,
+				 &vector_bytes) +
+			       header->head * n_bytes,
+		       n_bytes);
+}
+
 /* Parts of a replay row that were not given come from what counts now: an older row, or the
  * block. */
 static void complete(struct kvc_seq *seq, struct kv_row *header, char *payload, uint64_t prev)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	const struct kv_layer_map *map = &layout->layer_maps[header->layer];
-	struct kv_row_parts parts = kv_row_parts(layout, header->layer);
-	uint32_t vectors_bytes = parts.k_bytes + parts.v_bytes, given = (uint32_t)header->prev;
+	uint32_t off = journal_plane_off(seq, header->layer, 0), given = (uint32_t)header->prev;
 	const char *old = prev == UINT64_MAX ? NULL : journal_payload(seq, prev);
-	char stored[KV_PLANES_MAX * KV_SLOT_PLANE_BYTES_MAX], *to = payload + vectors_bytes;
 
 	if (!(given & 1) && old && !(journal_row(seq, prev)->flags & KV_ROW_BASE))
-		memcpy(payload, old, vectors_bytes);
+		memcpy(payload, old, off);
 	else if (!(given & 1))
 		header->flags |= KV_ROW_BASE;
-	for (uint32_t p = 0; map->region[KV_PART_PLANE + p] >= 0; p++) {
-		uint32_t i = (uint8_t)map->region[KV_PART_PLANE + p];
+	for (uint32_t p = 0; p < layout->n_slot_planes; p++) {
+		uint32_t i = (uint32_t)map->region[KV_PART_PLANE + p];
 		uint32_t bytes = layout->regions[map->first_region + i].vector_bytes;
 
-		if (!(given & UINT32_C(1) << i) && old) {
-			memcpy(to, old + (to - payload), bytes);
-		} else if (!(given & UINT32_C(1) << i)) {
-			scatter_base_plane(seq, header, p, stored);
-			memcpy(to, stored, bytes);
-		}
-		to += bytes;
+		if (!(given & UINT32_C(1) << i) && old)
+			memcpy(payload + off, old + off, bytes);
+		else if (!(given & UINT32_C(1) << i))
+			base_plane(seq, header, p, payload + off, bytes);
+		off += bytes;
 	}
 }
 
@@ -344,7 +347,6 @@ static void prefetch_older(const struct kvc_seq *seq, const struct kv_row *heade
 /* Rows that lie side by side, from `first` on: each may displace one before it. */
 static void complete_rows(struct kvc_seq *seq, const struct journal_rows *rows, uint64_t first)
 {
-	const struct kv_layout *layout = seq->layout->fields;
 	size_t payload_bytes = journal_shape(seq)->payload_bytes;
 
 	for (uint64_t i = 0; i < rows->n; i++) {
@@ -358,8 +360,7 @@ static void complete_rows(struct kvc_seq *seq, const struct journal_rows *rows, 
 			continue;
 		at = journal_index_at(seq, header->layer, header->head, header->slot);
 		prev = journal_find_at(seq, at, header, first + i);
-		if (header->prev !=
-		    (UINT32_C(1) << layout->layer_maps[header->layer].n_regions) - 1)
+		if (header->prev != journal_all_parts(seq, header->layer))
 			complete(seq, header, rows->payloads + i * payload_bytes, prev);
 		header->prev = prev == UINT64_MAX ? 0 : prev + 1;
 		journal_index_put(seq, at, header, first + i);
@@ -372,25 +373,4 @@ void scatter_complete_replay(struct kvc_seq *seq, uint64_t first, uint64_t end)
 		rows = journal_rows(seq, first, end);
 		complete_rows(seq, &rows, first);
 	}
-}
-
-/* The bytes of a slot plane in its block; zeros where the slot is in none. */
-void scatter_base_plane(const struct kvc_seq *seq, const struct kv_row *header, uint32_t number,
-			char *bytes)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map = &layout->layer_maps[header->layer];
-	uint32_t region = map->first_region + (uint8_t)map->region[KV_PART_PLANE + number];
-	const struct kv_region *r = &layout->regions[region];
-	uint64_t slot = header->slot;
-
-	if (slot >= kv_layout_slots(layout, map->group, seq->head.base_tokens)) {
-		memset(bytes, 0, r->vector_bytes);
-		return;
-	}
-	memcpy(bytes,
-	       seq_piece(seq, region, seq_block_of(seq, map->group, slot)) +
-		       slot % layout->block_tokens * r->row_bytes +
-		       (uint64_t)header->head * r->vector_bytes,
-	       r->vector_bytes);
 }

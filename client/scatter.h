@@ -8,8 +8,4 @@
  * `prev` becomes the row that each displaces, the index names them. */
 void scatter_complete_replay(struct kvc_seq *seq, uint64_t first, uint64_t end);
 
-/* The bytes of a slot plane in its block; zeros where the slot is in none. */
-void scatter_base_plane(const struct kvc_seq *seq, const struct kv_row *header, uint32_t number,
-			char *bytes);
-
 #endif

@@ -362,23 +362,13 @@ static void give_blocks(struct kvc_seq *seq, enum seq_end_how how)
 	for (uint32_t i = 0; i < seq->n_groups; i++) {
 		struct seq_group *g = &seq->groups[i];
 		struct block_pool *pool = writer_pool(seq->writer, seq->layout, i);
-		int64_t spares = 0;
+		int64_t spares = group_leave(seq, i, g->first_block, g->end_block, freeze_now,
+					     &pool->blocks, &pool->release);
 
-		while (g->end_block > g->first_block) {
-			uint64_t last = group_index(g, g->end_block - 1) + 1;
-			uint64_t n = g->end_block - g->first_block;
-
-			if (n > last)
-				n = last;
-			spares += blocks_leave(seq->writer, g->mirror + (last - n),
-					       g->meta + (last - n), n, freeze_now, &pool->blocks,
-					       &pool->release);
-			g->end_block -= n;
-		}
 		writer_count_reserved(seq->writer, spares * (int64_t)pool->block_bytes);
 		merge_stack(&pool->blocks, &g->spares);
 		merge_stack(&pool->release, &g->release);
-		g->pending_end = g->end_block;
+		g->end_block = g->pending_end = g->first_block;
 	}
 }
 

@@ -99,8 +99,8 @@ struct seq_journal {
 	uint64_t max_rows;
 	uint32_t keep_steps;
 	uint32_t when_full; /* enum kvc_journal_full */
-	uint64_t
-		future_end; /* rows [journal_end, future_end) were rolled back and are still there */
+	/* rows [journal_end, future_end) were rolled back and are still there */
+	uint64_t future_end;
 	/*
 	 * Replay: the newest row of each (group, head, slot), low 32 bits of its number. Nothing is
 	 * ever cleared: an entry counts if that row is in force and its header names the key.
@@ -132,8 +132,8 @@ struct kvc_seq {
 	bool is_open;
 	bool is_prepared;     /* while it is being committed */
 	uint64_t open_freeze; /* freeze count at its beginning */
-	uint64_t
-		inplace_freeze; /* freeze count when blocks to be overwritten were last looked at */
+	/* freeze count when blocks to be overwritten were last looked at */
+	uint64_t inplace_freeze;
 	uint64_t open_tokens;
 	uint32_t open_flags;    /* enum kvc_update_flags */
 	uint64_t open_row;      /* row of its first token; behind the floor record, if it has one */
@@ -260,8 +260,22 @@ int64_t blocks_leave(const struct kvc_writer *writer, const struct kvc_block *bl
 		     const uint32_t *meta, uint64_t n, uint64_t freeze_now,
 		     struct block_stack *spares, struct block_stack *release);
 
+/* Block numbers [first, end) of a group leave its table, as blocks_leave has it. */
+int64_t group_leave(const struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t end,
+		    uint64_t freeze_now, struct block_stack *spares, struct block_stack *release);
+
+/* Adds to one of the writer's statistics. Only its thread changes them: a load and a store. */
+static inline void writer_count(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
 /* Adds to (or takes from, if negative) the gauge of blocks that are in no table. */
-void writer_count_reserved(const struct kvc_writer *writer, int64_t n_bytes);
+static inline void writer_count_reserved(const struct kvc_writer *writer, int64_t n_bytes)
+{
+	writer_count(&writer->shm->n_reserved_bytes, (uint64_t)n_bytes);
+}
 
 /* ---- updates ------------------------------------------------------------------------------ */
 
@@ -305,9 +319,21 @@ void begin_abort(struct kvc_seq *seq);
 /* Takes what is open no more out of the list of open updates. */
 void begin_sweep(struct kvc_writer *writer);
 
+/* Is the block in entry `index` of a group, n_filled slots (or rows) of the group in, not to be
+ * added to? (Somebody else's, or a freeze covers what would be written.) */
+bool begin_is_closed(const struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t n_filled);
+
 /* Copies the block in entry `index` of a group, its first n_units slots (or rows), into a spare of
  * this update. The caller has seen that there is one. */
 void begin_copy(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t n_units);
+
+/* Takes spares for the block numbers [pending_end, end) of a group. The caller has seen that there
+ * are as many. */
+void begin_take(struct kvc_seq *seq, uint32_t group, uint64_t end);
+
+/* Zeros the parts from first_part on, of slots [first, end) of a layer group. */
+void begin_zero_slots(const struct kvc_seq *seq, uint32_t group, uint32_t first_part,
+		      uint64_t first, uint64_t end);
 
 /* Fills the entries of the blocks that the open update adds to a group or has copied. */
 void commit_fill_group(struct kvc_seq *seq, uint32_t group);
@@ -315,17 +341,32 @@ void commit_fill_group(struct kvc_seq *seq, uint32_t group);
 /* Blocks of the update that was published: in the books, and those that were copied leave. */
 void commit_settle_blocks(struct kvc_seq *seq, uint32_t group);
 
+/* What is left of an update of one sequence whose word is open and whose bytes are written:
+ * entries, header, the swap, and what follows from it here. */
+void commit_head(struct kvc_seq *seq, const struct kv_head *head);
+
 /* An update that was prepared and is not committed is open as it was before. */
 void commit_unprepare(struct kvc_seq *seq);
 
 /* -1 with KVC_ERESERVE if a group has fewer spares than `need`. */
 int begin_check_spares(const struct kvc_seq *seq, uint32_t group, uint64_t need);
 
-/* Which entries meta says. */
+/* What an entry's meta says. */
 #define SEQ_META_COPY (UINT32_C(1) << 31)
 static inline uint32_t seq_meta_freeze(uint32_t meta)
 {
 	return meta & ~SEQ_META_COPY;
+}
+
+static inline void group_set_freeze(struct seq_group *g, uint64_t index, uint64_t freeze)
+{
+	g->meta[index] = (g->meta[index] & SEQ_META_COPY) | (uint32_t)freeze;
+}
+
+/* A window without blocks is to begin at a block number. */
+static inline void group_restart(struct seq_group *g, uint64_t number)
+{
+	g->first_block = g->end_block = g->pending_end = number;
 }
 
 /* Entry of a block number. */

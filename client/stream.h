@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#define CACHE_LINE_BYTES 64u
 #define STREAM_BYTES_MIN 1024u /* shorter ones leave write buffers half full */
 
 /* Whole cache lines, to an address that begins one. */
@@ -18,7 +19,7 @@ void stream_fence(void);
 /* Any copy; past the cache if it is worth it. */
 static inline void stream_copy(char *to, const char *from, size_t n_bytes)
 {
-	if (n_bytes >= STREAM_BYTES_MIN && n_bytes % 64 == 0 && (uintptr_t)to % 64 == 0)
+	if (n_bytes >= STREAM_BYTES_MIN && ((n_bytes | (uintptr_t)to) % CACHE_LINE_BYTES) == 0)
 		stream_lines(to, from, n_bytes);
 	else
 		memcpy(to, from, n_bytes);

@@ -136,10 +136,7 @@ void update_publish(struct kvc_writer *writer)
 	}
 	KV_FAULT_POINT();
 	writer->update++;
-	atomic_store_explicit(&writer->shm->n_commits,
-			      atomic_load_explicit(&writer->shm->n_commits, memory_order_relaxed) +
-				      1,
-			      memory_order_relaxed);
+	writer_count(&writer->shm->n_commits, 1);
 }
 
 void update_close(struct kvc_writer *writer)
@@ -183,17 +180,8 @@ void update_leave(struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t 
 {
 	uint64_t freeze_now = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
 	struct seq_group *g = &seq->groups[group];
-	int64_t spares = 0;
+	int64_t spares = group_leave(seq, group, first, end, freeze_now, &g->spares, &g->release);
 
-	/* A window may go round the end of the table. */
-	while (end > first) {
-		uint64_t last = group_index(g, end - 1) + 1;
-		uint64_t n = end - first < last ? end - first : last;
-
-		spares += blocks_leave(seq->writer, g->mirror + (last - n), g->meta + (last - n), n,
-				       freeze_now, &g->spares, &g->release);
-		end -= n;
-	}
 	if (spares)
 		writer_count_reserved(
 			seq->writer,

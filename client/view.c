@@ -4,7 +4,7 @@
  */
 #include "client/batch.h"
 #include "client/error.h"
-#include "client/journal.h"
+#include "client/slots.h"
 
 uint64_t kvc_length(const kvc_seq *seq)
 {
@@ -27,58 +27,52 @@ int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t *update)
 
 static int check_view(const struct kvc_seq *seq, uint32_t layer)
 {
-	uint32_t n_layers = seq->layout->fields->n_layers;
-
-	if (session_check(seq->writer->session))
-		return -1;
-	if (layer >= (n_layers ? n_layers : 1))
-		return kvc_fail(KVC_ERANGE, "layer %u of %u", layer, n_layers);
-	return 0;
+	return session_check(seq->writer->session) ||
+			       slots_check_layer(seq->layout->fields, layer) ?
+		       -1 :
+		       0;
 }
 
 /* The layer as geometry: of an opaque layout one "head" of opaque_bytes. */
 struct shape {
-	const struct kv_layer_map *map;
-	uint32_t group;
+	uint32_t layer, group;
 	uint32_t n_query_groups, k_width, v_width;
 	size_t k_row_bytes, v_row_bytes;
 };
 
-static size_t row_bytes(const struct kv_layout *layout, const struct kv_layer_map *map,
-			enum kv_part part)
+static size_t row_bytes(const struct kv_layout *layout, uint32_t layer, enum kv_part part)
 {
-	return map->region[part] < 0 ?
-		       0 :
-		       layout->regions[map->first_region + (uint8_t)map->region[part]].row_bytes;
+	uint32_t region = kv_layout_region(layout, layer, part);
+
+	return region == UINT32_MAX ? 0 : layout->regions[region].row_bytes;
 }
 
 static struct shape shape_of(const struct kvc_seq *seq, uint32_t layer)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map = &layout->layer_maps[layer];
 	struct shape shape = {
-		.map = map,
-		.group = map->group,
-		.n_query_groups = 1,
+		.layer = layer,
+		.group = layout->layer_maps[layer].group,
+		.n_query_groups = kv_layout_heads(layout, layer),
 		.k_width = layout->opaque_bytes,
-		.k_row_bytes = row_bytes(layout, map, KV_PART_K_CODES),
-		.v_row_bytes = row_bytes(layout, map, KV_PART_V_CODES),
+		.k_row_bytes = row_bytes(layout, layer, KV_PART_K_CODES),
+		.v_row_bytes = row_bytes(layout, layer, KV_PART_V_CODES),
 	};
 
 	if (layout->n_layers) {
-		shape.n_query_groups = layout->layers[layer].n_query_groups;
 		shape.k_width = layout->layers[layer].k_width;
 		shape.v_width = layout->layers[layer].v_width;
 	}
 	return shape;
 }
 
-static void *part_at(const struct kvc_seq *seq, const struct shape *shape, enum kv_part part,
-		     struct kvc_block block)
+/* Where a part of the layer begins in a block; NULL: it has none. */
+static void *piece_at(const struct kvc_seq *seq, const struct shape *shape, enum kv_part part,
+		      struct kvc_block block)
 {
-	if (shape->map->region[part] < 0)
-		return NULL;
-	return seq_piece(seq, shape->map->first_region + (uint8_t)shape->map->region[part], block);
+	uint32_t region = kv_layout_region(seq->layout->fields, shape->layer, part);
+
+	return region == UINT32_MAX ? NULL : seq_piece(seq, region, block);
 }
 
 static uint64_t n_base_slots(const struct kvc_seq *seq, const struct shape *shape)
@@ -136,12 +130,12 @@ int kvc_view_arena(kvc_seq *seq, uint32_t layer, uint32_t arena, struct kvc_page
 	if (!map || map->layout_id != seq->layout->id || map->group != shape.group)
 		return 0;
 	*paged = (struct kvc_paged){
-		.k = part_at(seq, &shape, KV_PART_K_CODES, first),
-		.v = part_at(seq, &shape, KV_PART_V_CODES, first),
-		.k_scale = part_at(seq, &shape, KV_PART_K_SCALE, first),
-		.k_zero = part_at(seq, &shape, KV_PART_K_ZERO, first),
-		.v_scale = part_at(seq, &shape, KV_PART_V_SCALE, first),
-		.v_zero = part_at(seq, &shape, KV_PART_V_ZERO, first),
+		.k = piece_at(seq, &shape, KV_PART_K_CODES, first),
+		.v = piece_at(seq, &shape, KV_PART_V_CODES, first),
+		.k_scale = piece_at(seq, &shape, KV_PART_K_SCALE, first),
+		.k_zero = piece_at(seq, &shape, KV_PART_K_ZERO, first),
+		.v_scale = piece_at(seq, &shape, KV_PART_V_SCALE, first),
+		.v_zero = piece_at(seq, &shape, KV_PART_V_ZERO, first),
 		.n_blocks = map->n_blocks,
 	};
 	return 0;
@@ -168,12 +162,12 @@ static void fill_run(const struct kvc_seq *seq, const struct shape *shape, uint6
 	if (end_token > n_base_slots(seq, shape))
 		end_token = n_base_slots(seq, shape);
 	*run = (struct kvc_run){
-		.k = part_at(seq, shape, KV_PART_K_CODES, block),
-		.v = part_at(seq, shape, KV_PART_V_CODES, block),
-		.k_scale = part_at(seq, shape, KV_PART_K_SCALE, block),
-		.k_zero = part_at(seq, shape, KV_PART_K_ZERO, block),
-		.v_scale = part_at(seq, shape, KV_PART_V_SCALE, block),
-		.v_zero = part_at(seq, shape, KV_PART_V_ZERO, block),
+		.k = piece_at(seq, shape, KV_PART_K_CODES, block),
+		.v = piece_at(seq, shape, KV_PART_V_CODES, block),
+		.k_scale = piece_at(seq, shape, KV_PART_K_SCALE, block),
+		.k_zero = piece_at(seq, shape, KV_PART_K_ZERO, block),
+		.v_scale = piece_at(seq, shape, KV_PART_V_SCALE, block),
+		.v_zero = piece_at(seq, shape, KV_PART_V_ZERO, block),
 		.first_token = first * block_tokens,
 		.n_tokens = end_token - first * block_tokens,
 		.k_row_bytes = shape->k_row_bytes,
@@ -233,8 +227,8 @@ int kvc_batch_view(kvc_batch *batch, uint32_t layer, struct kvc_batch_tensor *te
 	shape = shape_of(first, layer);
 	block = first->groups[shape.group].batch_first;
 	*tensor = (struct kvc_batch_tensor){
-		.k = part_at(first, &shape, KV_PART_K_CODES, block),
-		.v = part_at(first, &shape, KV_PART_V_CODES, block),
+		.k = piece_at(first, &shape, KV_PART_K_CODES, block),
+		.v = piece_at(first, &shape, KV_PART_V_CODES, block),
 		.n_rows = batch->n_rows,
 		.n_query_groups = shape.n_query_groups,
 		.k_width = shape.k_width,

@@ -8,21 +8,20 @@
  */
 #include <string.h>
 
-#include "client/compute/codec.h"
+#include "client/codecs.h"
 #include "client/error.h"
 #include "client/journal.h"
+#include "client/slots.h"
 #include "client/stream.h"
 
 static int check_write(const struct kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens)
 {
-	uint32_t n_layers = seq->layout->fields->n_layers;
-
 	if (session_check(seq->writer->session))
 		return -1;
 	if (!seq->is_open)
 		return kvc_fail(KVC_EINVAL, "no update is open: kvc_append_begin comes first");
-	if (layer >= (n_layers ? n_layers : 1))
-		return kvc_fail(KVC_ERANGE, "layer %u of %u", layer, n_layers);
+	if (slots_check_layer(seq->layout->fields, layer))
+		return -1;
 	if (first > seq->open_tokens || n_tokens > seq->open_tokens - first)
 		return kvc_fail(KVC_ERANGE, "tokens %llu+%llu of an update of %llu",
 				(unsigned long long)first, (unsigned long long)n_tokens,
@@ -46,35 +45,11 @@ static struct source source_at(struct source from, uint64_t token)
 
 static int fail_value(uint32_t layer, bool is_value, uint64_t token, uint64_t head)
 {
-	return kvc_fail(KVC_EVALUE,
-			"%s of layer %u, token %llu of the update, head %llu has a NaN or an "
-			"infinity, which the storage format cannot hold; abort the update",
-			is_value ? "V" : "K", layer, (unsigned long long)token,
-			(unsigned long long)head);
+	return codecs_refuse(is_value, layer, "token (of the update)", token, head,
+			     "abort the update");
 }
 
 /* ---- new slots ---------------------------------------------------------------------------- */
-
-/* Tokens of an update that lie in one block. */
-struct part {
-	struct kvc_block block;
-	uint32_t in_block; /* slot of the first */
-	uint64_t n_tokens;
-};
-
-static struct part part_at(const struct kvc_seq *seq, uint32_t group, uint64_t slot,
-			   uint64_t n_tokens)
-{
-	uint32_t block_tokens = seq->layout->fields->block_tokens;
-	uint64_t index = slot / block_tokens;
-	struct part part = {.block = seq->groups[group].mirror[index]};
-
-	part.in_block = (uint32_t)(slot - index * block_tokens);
-	part.n_tokens = block_tokens - part.in_block;
-	if (part.n_tokens > n_tokens)
-		part.n_tokens = n_tokens;
-	return part;
-}
 
 /* Copies rows that lie `stride` apart into slots that lie side by side. */
 static void copy_rows(char *to, const char *from, size_t row_bytes, size_t stride, uint64_t n)
@@ -87,10 +62,9 @@ static void copy_rows(char *to, const char *from, size_t row_bytes, size_t strid
 		stream_copy(to + i * row_bytes, from + i * stride, row_bytes);
 }
 
-/* K or V of a layer: regions, codec, and where the tokens come from. */
+/* K or V of a layer: how it is stored, and where the tokens come from. */
 struct vectors {
-	const struct kv_codec *codec;
-	uint32_t regions[3]; /* codes, scale, zero point */
+	const struct kv_codec *codec; /* NULL: an opaque layout */
 	uint32_t n_heads;
 	const char *from;
 	size_t stride_bytes;
@@ -99,52 +73,26 @@ struct vectors {
 static struct vectors vectors_of(const struct kvc_seq *seq, uint32_t layer, bool is_value,
 				 struct source from)
 {
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map = &layout->layer_maps[layer];
-	struct vectors vectors = {
+	return (struct vectors){
 		.codec = seq->layout->codecs ? &seq->layout->codecs[2 * layer + is_value] : NULL,
-		.n_heads = layout->n_layers ? layout->layers[layer].n_query_groups : 1,
+		.n_heads = kv_layout_heads(seq->layout->fields, layer),
 		.from = is_value ? from.v : from.k,
 		.stride_bytes = is_value ? from.v_stride_bytes : from.k_stride_bytes,
 	};
-
-	for (uint32_t i = 0; i < 3; i++) {
-		int8_t region = map->region[(is_value ? KV_PART_V_CODES : KV_PART_K_CODES) + i];
-
-		vectors.regions[i] = region < 0 ? UINT32_MAX : map->first_region + (uint8_t)region;
-	}
-	return vectors;
 }
 
-static char *stored_at(const struct kvc_seq *seq, const struct part *part, uint32_t region)
+/* Quantises tokens whose slots lie side by side; returns how many vectors, less if one cannot be
+ * stored. */
+static uint64_t quantise_tokens(const struct vectors *v, uint64_t n_tokens,
+				const struct kv_codec_at *to)
 {
-	if (region == UINT32_MAX)
-		return NULL;
-	return seq_piece(seq, region, part->block) +
-	       (uint64_t)part->in_block * seq->layout->fields->regions[region].row_bytes;
-}
-
-/* Stores the tokens of one part; returns how many vectors, less if one cannot be stored. */
-static uint64_t store_part(const struct kvc_seq *seq, const struct vectors *v,
-			   const struct part *part)
-{
-	const struct kv_format_bytes *bytes = &v->codec->bytes;
 	size_t vector_bytes = (size_t)v->codec->width * v->codec->element_bytes;
-	struct kv_codec_at to = {
-		.codes = stored_at(seq, part, v->regions[0]),
-		.scale = stored_at(seq, part, v->regions[1]),
-		.zero = stored_at(seq, part, v->regions[2]),
-		.codes_stride = bytes->codes,
-		.scale_stride = bytes->scale,
-		.zero_stride = bytes->zero,
-	};
 	uint64_t done = 0;
 
 	if (v->stride_bytes == vector_bytes * v->n_heads)
-		return kv_quantise(v->codec, part->n_tokens * v->n_heads, v->from, vector_bytes,
-				   &to);
-	for (uint64_t t = 0; t < part->n_tokens; t++) {
-		struct kv_codec_at at = kv_codec_at(&to, t * v->n_heads);
+		return kv_quantise(v->codec, n_tokens * v->n_heads, v->from, vector_bytes, to);
+	for (uint64_t t = 0; t < n_tokens; t++) {
+		struct kv_codec_at at = kv_codec_at(to, t * v->n_heads);
 		uint64_t n = kv_quantise(v->codec, v->n_heads, v->from + t * v->stride_bytes,
 					 vector_bytes, &at);
 
@@ -163,24 +111,20 @@ static int store_tokens(const struct kvc_seq *seq, uint32_t layer, bool is_value
 	uint64_t slot = kv_layout_slots(seq->layout->fields, group,
 					seq->head.length_tokens + first);
 
-	while (n_tokens) {
-		struct part part = part_at(seq, group, slot, n_tokens);
+	for (uint64_t end = slot + n_tokens, n; slot < end; slot += n, first += n) {
+		struct kv_codec_at to = slot_vectors(seq, layer, is_value, slot);
+		uint64_t done;
 
+		n = slots_in_block(seq, slot, end);
 		if (!v.codec || v.codec->format == KV_FORMAT_RAW) {
-			copy_rows(stored_at(seq, &part, v.regions[0]), v.from,
-				  seq->layout->fields->regions[v.regions[0]].row_bytes,
-				  v.stride_bytes, part.n_tokens);
+			copy_rows(to.codes, v.from, to.codes_stride * v.n_heads, v.stride_bytes, n);
 		} else {
-			uint64_t n = store_part(seq, &v, &part);
-
-			if (n < part.n_tokens * v.n_heads)
-				return fail_value(layer, is_value, first + n / v.n_heads,
-						  n % v.n_heads);
+			done = quantise_tokens(&v, n, &to);
+			if (done < n * v.n_heads)
+				return fail_value(layer, is_value, first + done / v.n_heads,
+						  done % v.n_heads);
 		}
-		v.from += part.n_tokens * v.stride_bytes;
-		slot += part.n_tokens;
-		first += part.n_tokens;
-		n_tokens -= part.n_tokens;
+		v.from += n * v.stride_bytes;
 	}
 	return 0;
 }
@@ -337,92 +281,67 @@ static int check_span(const struct kvc_seq *seq, uint32_t layer, uint64_t first,
 int64_t kvc_write_span(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens, void **k,
 		       void **v)
 {
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map;
-	struct part part;
-	uint64_t slot;
+	uint64_t slot = seq->head.length_tokens + first;
+	size_t vector_bytes;
 
 	if (check_write(seq, layer, first, n_tokens) || check_span(seq, layer, first, n_tokens))
 		return -1;
 	*k = *v = NULL;
 	if (n_tokens == 0)
 		return 0;
-	map = &layout->layer_maps[layer];
-	slot = seq->head.length_tokens + first;
-	part = part_at(seq, map->group, slot, n_tokens);
-	*k = stored_at(seq, &part, map->first_region);
-	if (has_value(layout, layer))
-		*v = stored_at(seq, &part,
-			       map->first_region + (uint8_t)map->region[KV_PART_V_CODES]);
-	return (int64_t)part.n_tokens;
+	*k = slot_part(seq, layer, KV_PART_K_CODES, slot, &vector_bytes);
+	*v = slot_part(seq, layer, KV_PART_V_CODES, slot, &vector_bytes);
+	return (int64_t)slots_in_block(seq, slot, slot + n_tokens);
 }
 
 /* ---- slot planes -------------------------------------------------------------------------- */
 
-/* Where the bytes of a slot plane of a token lie: all heads in a block, one head in a row. */
-static char *plane_in_row(const struct kvc_seq *seq, uint32_t layer, uint64_t row, uint32_t number)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map = &layout->layer_maps[layer];
-	struct kv_row_parts parts = kv_row_parts(layout, layer);
-	char *at = journal_payload(seq, row);
-
-	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
-		at += parts.k_bytes + parts.v_bytes;
-	else
-		at += journal_shape(seq)->new_off + map->stored_bytes - parts.planes_bytes;
-	for (uint32_t p = 0; p < number; p++)
-		at += layout->regions[map->first_region + (uint8_t)map->region[KV_PART_PLANE + p]]
-			      .vector_bytes;
-	return at;
-}
-
+/* One token: all heads in its slot, or each head in its row. */
 static void write_plane(struct kvc_seq *seq, uint32_t layer, uint32_t number, uint64_t token,
 			const char *bytes)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map = &layout->layer_maps[layer];
-	uint32_t region = map->first_region + (uint8_t)map->region[KV_PART_PLANE + number];
-	const struct kv_region *r = &layout->regions[region];
-	uint64_t slot = journal_token_slot(seq, map->group, token), row;
+	uint32_t group = layout->layer_maps[layer].group, off;
+	uint32_t part = KV_PART_PLANE + number;
+	uint32_t n_heads = layout->layers[layer].n_query_groups;
+	uint64_t row, slot = journal_token_slot(seq, group, token);
+	size_t vector_bytes;
+	char *to;
 
-	if (seq_mode(seq) == KV_JOURNAL_NONE || !journal_has_rows(seq, map->group, token)) {
-		memcpy(seq_piece(seq, region, seq_block_of(seq, map->group, slot)) +
-			       slot % layout->block_tokens * r->row_bytes,
-		       bytes, r->row_bytes);
+	if (seq_mode(seq) == KV_JOURNAL_NONE || !journal_has_rows(seq, group, token)) {
+		to = slot_part(seq, layer, part, slot, &vector_bytes);
+		memcpy(to, bytes, n_heads * vector_bytes);
 		return;
 	}
+	vector_bytes = layout->regions[kv_layout_region(layout, layer, part)].vector_bytes;
 	row = journal_token_row(seq, layer, token);
-	for (uint32_t h = 0; h < layout->layers[layer].n_query_groups; h++)
-		memcpy(plane_in_row(seq, layer, row + h, number), bytes + h * r->vector_bytes,
-		       r->vector_bytes);
+	off = journal_plane_off(seq, layer, number);
+	for (uint32_t h = 0; h < n_heads; h++)
+		memcpy(journal_payload(seq, row + h) + off, bytes + h * vector_bytes, vector_bytes);
 }
 
 int kvc_write_planes(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens,
 		     const void *const *planes)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	const struct kv_layer_map *map;
 
 	if (check_write(seq, layer, first, n_tokens))
 		return -1;
 	if (!planes)
 		return kvc_fail(KVC_EINVAL, "planes is NULL");
-	map = &layout->layer_maps[layer];
-	if (map->region[KV_PART_PLANE] < 0)
+	if (layout->n_slot_planes == 0)
 		return kvc_fail(KVC_ENOTFOUND, "the layout has no slot planes");
 	if (n_tokens && seq->open_flags & KVC_UPDATE_SCATTER && seq_mode(seq) != KV_JOURNAL_NONE &&
-	    journal_token_slot(seq, map->group, first + n_tokens - 1) !=
-		    seq->head.length_tokens + first + n_tokens - 1)
+	    !is_below_bound(seq, layout->layer_maps[layer].group, first + n_tokens))
 		return kvc_fail(KVC_EINVAL, "layer %u is full: kvc_scatter gives slots and planes",
 				layer);
-	for (uint32_t p = 0; p < KV_PLANES_MAX && map->region[KV_PART_PLANE + p] >= 0; p++) {
-		uint32_t region = map->first_region + (uint8_t)map->region[KV_PART_PLANE + p];
-		uint32_t row_bytes = layout->regions[region].row_bytes;
+	for (uint32_t p = 0; p < layout->n_slot_planes; p++) {
+		uint32_t region = kv_layout_region(layout, layer, KV_PART_PLANE + p);
 
 		for (uint64_t t = 0; planes[p] && t < n_tokens; t++)
 			write_plane(seq, layer, p, first + t,
-				    (const char *)planes[p] + t * row_bytes);
+				    (const char *)planes[p] +
+					    t * layout->regions[region].row_bytes);
 	}
 	return 0;
 }

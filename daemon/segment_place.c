@@ -106,7 +106,7 @@ void segment_place_init(struct segment *segment, const struct seg_place *place,
 		fill_tables(segment, place, state, stamp);
 		fill_marks(shm, state);
 	}
-	head.state = (head.state & ~UINT32_C(0xff)) | head_state;
+	head.state = kv_head_with_state(head.state, head_state);
 	atomic_store_explicit(&shm->rows_end, head.journal_end, memory_order_relaxed);
 	kv_head_store(&shm->copy[0], &head, stamp);
 }

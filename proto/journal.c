@@ -3,15 +3,15 @@
 struct kv_row_parts kv_row_parts(const struct kv_layout *layout, uint32_t layer)
 {
 	const struct kv_layer *l = &layout->layers[layer];
-	const struct kv_layer_map *map = &layout->layer_maps[layer];
 	struct kv_row_parts parts = {
 		.k_bytes = l->k_width * kv_dtype_bytes(layout->dtype),
 		.v_bytes = l->v_width * kv_dtype_bytes(layout->dtype),
 	};
 
-	for (uint32_t p = KV_PART_PLANE; p < KV_PARTS_MAX && map->region[p] >= 0; p++)
+	for (uint32_t p = 0; p < layout->n_slot_planes; p++)
 		parts.planes_bytes +=
-			layout->regions[map->first_region + (uint8_t)map->region[p]].vector_bytes;
+			layout->regions[kv_layout_region(layout, layer, KV_PART_PLANE + p)]
+				.vector_bytes;
 	return parts;
 }
 
@@ -62,7 +62,7 @@ const char *kv_head_wrong(const struct kv_layout *layout, const struct kv_head *
 	uint32_t first = kv_planes_first(head->planes), now = kv_planes_now(head->planes);
 
 	if (kv_head_state(head->state) > KV_HEAD_SNAPSHOT || mode > KV_JOURNAL_REPLAY ||
-	    head->state >> 17)
+	    head->state & ~KV_HEAD_BITS)
 		return "unknown state";
 	if (head->length_tokens > max_tokens || head->base_tokens > head->length_tokens ||
 	    (mode != KV_JOURNAL_REPLAY && head->base_tokens != head->length_tokens))

@@ -62,7 +62,7 @@ enum kv_part {
 	KV_PART_V_SCALE = 4,
 	KV_PART_V_ZERO = 5,
 	KV_PART_PLANE = 6, /* a slot plane: part is 6 + its number among the slot planes */
-	KV_PARTS_MAX = 7 + KV_PLANES_MAX
+	KV_PARTS_MAX = KV_PART_PLANE + KV_PLANES_MAX
 };
 
 /* One plane region of a group: where the pieces of one part of one layer lie. */
@@ -130,12 +130,13 @@ struct kv_layout {
 	struct kv_group groups[KV_GROUPS_MAX];
 	uint32_t n_regions;
 	struct kv_region *regions;
-	struct kv_layer_map *layer_maps;    /* [n_layers]; one for an opaque layout */
-	uint64_t max_slots;                 /* smallest bound of all groups; UINT64_MAX if none */
-	uint32_t n_heads;                   /* of all layers */
+	struct kv_layer_map *layer_maps; /* [n_layers]; one for an opaque layout */
+	uint64_t max_slots;              /* smallest bound of all groups; UINT64_MAX if none */
+	uint32_t n_heads;                /* of all layers */
+	uint32_t n_slot_planes; /* each layer has them; the other planes are the sequence's */
 	struct kv_journal_shape journal[3]; /* by enum kv_journal_mode; [0] is not used */
-	uint32_t
-		plane_off[KV_PLANES_MAX]; /* sequence plane: in a version; slot plane: its number */
+	/* of a sequence plane: offset in a version; of a slot plane: its number among these */
+	uint32_t plane_off[KV_PLANES_MAX];
 };
 
 /*
@@ -183,6 +184,26 @@ static inline uint64_t kv_layout_slots(const struct kv_layout *layout, uint32_t 
 	uint64_t bound = layout->groups[group].bound_slots;
 
 	return bound && n_tokens > bound ? bound : n_tokens;
+}
+
+/* Layers that have slots: those of the layout, of an opaque one a single one with one head. */
+static inline uint32_t kv_layout_layers(const struct kv_layout *layout)
+{
+	return layout->n_layers ? layout->n_layers : 1;
+}
+
+static inline uint32_t kv_layout_heads(const struct kv_layout *layout, uint32_t layer)
+{
+	return layout->n_layers ? layout->layers[layer].n_query_groups : 1;
+}
+
+/* Number of the region of a part of a layer; UINT32_MAX: it has no such part. */
+static inline uint32_t kv_layout_region(const struct kv_layout *layout, uint32_t layer,
+					uint32_t part)
+{
+	const struct kv_layer_map *map = &layout->layer_maps[layer];
+
+	return map->region[part] < 0 ? UINT32_MAX : map->first_region + (uint8_t)map->region[part];
 }
 
 /* Bytes of one token over all layers as they are stored: codes, scales, zero points, planes. */

@@ -36,7 +36,7 @@ static void add_region(struct kv_layout *layout, struct kv_group *group, struct 
 static void add_part(struct kv_layout *layout, uint32_t layer, uint32_t part, uint32_t bytes)
 {
 	struct kv_layer_map *map = &layout->layer_maps[layer];
-	uint32_t heads = layout->n_layers ? layout->layers[layer].n_query_groups : 1;
+	uint32_t heads = kv_layout_heads(layout, layer);
 	struct kv_region region = {
 		.layer = layer,
 		.part = part,
@@ -176,11 +176,11 @@ static void shape_journal(struct kv_layout *layout)
 
 static void shape_states(struct kv_layout *layout)
 {
-	uint32_t bytes = 0, n_slot_planes = 0;
+	uint32_t bytes = 0;
 
 	for (uint32_t i = 0; i < layout->n_planes; i++) {
 		if (layout->planes[i].scope == KV_PLANE_SLOT) {
-			layout->plane_off[i] = n_slot_planes++;
+			layout->plane_off[i] = layout->n_slot_planes++;
 			continue;
 		}
 		layout->plane_off[i] = bytes;
@@ -215,11 +215,12 @@ static int make_groups(struct kv_layout *layout, struct errbuf *err)
 
 int kv_layout_derive(struct kv_layout *layout, struct errbuf *err)
 {
-	uint32_t n = layout->n_layers ? layout->n_layers : 1;
+	uint32_t n = kv_layout_layers(layout);
 
 	layout->n_groups = 0;
 	layout->n_regions = 0;
 	layout->n_heads = 0;
+	layout->n_slot_planes = 0;
 	layout->max_slots = UINT64_MAX;
 	layout->layer_maps = calloc(n, sizeof(layout->layer_maps[0]));
 	layout->regions = calloc((size_t)n * (6 + layout->n_planes) + 2,

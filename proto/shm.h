@@ -101,6 +101,20 @@ static inline uint32_t kv_head_word(enum kv_head_state state, enum kv_journal_mo
 	return (uint32_t)state | (uint32_t)mode << 8;
 }
 
+/* Everything that the word has a meaning for. */
+#define KV_HEAD_BITS (KV_HEAD_SCATTERED | UINT32_C(0xffff))
+
+/* The word with another state / another mode. */
+static inline uint32_t kv_head_with_state(uint32_t word, enum kv_head_state state)
+{
+	return (word & ~UINT32_C(0xff)) | (uint32_t)state;
+}
+
+static inline uint32_t kv_head_with_mode(uint32_t word, enum kv_journal_mode mode)
+{
+	return (word & ~UINT32_C(0xff00)) | (uint32_t)mode << 8;
+}
+
 static inline enum kv_head_state kv_head_state(uint32_t word)
 {
 	return (enum kv_head_state)(word & 0xff);
