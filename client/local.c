@@ -33,13 +33,15 @@ static void give_spare_place(struct kvc_seq *spare)
 	spare->writer->spare = spare;
 }
 
-static int check_reserve(struct kvc_seq *parent, uint64_t n_tokens)
+/* How many blocks move to a fork: known before it freezes what the parent would have to copy. */
+static int check_reserve(struct kvc_seq *parent, uint64_t n_tokens, uint64_t wants[KV_GROUPS_MAX])
 {
 	for (uint32_t g = 0; g < parent->n_groups; g++) {
 		const struct block_pool *pool = writer_pool(parent->writer, parent->layout, g);
 		uint64_t want = seq_blocks_wanted(parent, g, n_tokens);
 		uint64_t have = parent->groups[g].spares.n + (pool ? pool->blocks.n : 0);
 
+		wants[g] = want;
 		if (have < want)
 			return kvc_fail(
 				KVC_ERESERVE,
@@ -56,14 +58,14 @@ static void move_block(struct block_stack *to, struct block_stack *from)
 	to->refs[to->n++] = from->refs[--from->n];
 }
 
-static void move_reserve(struct kvc_seq *fork, struct kvc_seq *parent, uint64_t n_tokens)
+static void move_reserve(struct kvc_seq *fork, struct kvc_seq *parent,
+			 const uint64_t wants[KV_GROUPS_MAX])
 {
 	for (uint32_t g = 0; g < parent->n_groups; g++) {
 		struct block_pool *pool = writer_pool(parent->writer, parent->layout, g);
 		struct block_stack *spares = &fork->groups[g].spares;
-		uint64_t want = seq_blocks_wanted(parent, g, n_tokens);
 
-		while (spares->n < want)
+		while (spares->n < wants[g])
 			move_block(spares, pool && pool->blocks.n ? &pool->blocks :
 								    &parent->groups[g].spares);
 	}
@@ -217,6 +219,7 @@ static int check_parent(const struct kvc_seq *seq)
 
 kvc_seq *kvc_fork_local(kvc_seq *seq, uint64_t n_reserve_tokens)
 {
+	uint64_t wants[KV_GROUPS_MAX];
 	struct kvc_seq *fork;
 
 	if (check_parent(seq))
@@ -226,12 +229,12 @@ kvc_seq *kvc_fork_local(kvc_seq *seq, uint64_t n_reserve_tokens)
 			 (unsigned long long)n_reserve_tokens);
 		return NULL;
 	}
-	if (check_reserve(seq, n_reserve_tokens))
+	if (check_reserve(seq, n_reserve_tokens, wants))
 		return NULL;
 	fork = take_spare_place(seq, n_reserve_tokens);
 	if (!fork || !fork_into(fork, seq, KV_HEAD_LIVE))
 		return NULL;
-	move_reserve(fork, seq, n_reserve_tokens);
+	move_reserve(fork, seq, wants);
 	return fork;
 }
 

@@ -150,5 +150,10 @@ tests_unit_test_journal_wrong_SOURCES = \
 	tests/unit/test-journal-wrong.c tests/support/bare.c tests/support/bare.h
 tests_unit_test_journal_wrong_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 
+unit_tests += tests/unit/test-calls-absurd
+tests_unit_test_calls_absurd_SOURCES = \
+	tests/unit/test-calls-absurd.c tests/support/bare.c tests/support/bare.h
+tests_unit_test_calls_absurd_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

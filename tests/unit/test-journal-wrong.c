@@ -378,6 +378,29 @@ static void test_fork_into_small_place(void **state)
 	world_free(&w);
 }
 
+/* A fork freezes its parent, whose ring then needs more blocks: that is no longer the fork's. */
+static void test_fork_of_ring(void **state)
+{
+	struct world w = world_new(BLOCK_TOKENS);
+	struct kvc_seq *seq = bare_seq(w.bare, w.writer, MAX_TOKENS, NULL), *fork;
+
+	(void)state;
+	set_mode(seq, KVC_JOURNAL_UNDO);
+	for (unsigned i = 0; i < BASE; i++)
+		append(&w, seq, (float)i);
+	ok(bare_reserve(w.bare, seq, 4));
+	bare_spare_places(w.bare, w.writer, MAX_TOKENS, 1);
+	fork = kvc_fork_local(seq, 4);
+	assert_non_null(fork);
+	for (uint32_t g = 0; g < w.layout->n_groups; g++) {
+		assert_true(seq->groups[g].spares.n <= seq->groups[g].spares.cap);
+		assert_true(fork->groups[g].spares.n <= 8);
+	}
+	append(&w, fork, BASE);
+	append(&w, seq, BASE);
+	world_free(&w);
+}
+
 /* If there is no address space for its index, there is no journal. */
 static void test_no_index_no_journal(void **state)
 {
@@ -480,6 +503,7 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("replaying forward writes no row", test_replay_reads_only),
 	KT_TEST("a fold of a full table clears no more than its bitmap", test_fold_full_table),
 	KT_TEST("a place that is too small is not forked into", test_fork_into_small_place),
+	KT_TEST("the fork of a ring takes what its parent had for it", test_fork_of_ring),
 	KT_TEST("a journal without memory for its index is not begun", test_no_index_no_journal),
 	KT_TEST("steps beyond max_tokens are not replayed", test_replay_from_longer),
 	KT_TEST("NULL where bytes belong is refused", test_null),
