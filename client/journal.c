@@ -237,6 +237,20 @@ void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t en
 		__builtin_prefetch(journal_row(seq, row));
 }
 
+void journal_prefetch_payload(const struct kvc_seq *seq, const uint32_t *at, uint64_t end,
+			      size_t off, size_t n_bytes)
+{
+	uint64_t row = row_at(seq, at, end);
+	const char *payload;
+
+	if (row == UINT64_MAX)
+		return;
+	__builtin_prefetch(journal_row(seq, row));
+	payload = journal_payload(seq, row) + off;
+	for (size_t i = 0; i < n_bytes; i += 64)
+		__builtin_prefetch(payload + i);
+}
+
 uint64_t journal_find(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot,
 		      uint64_t end)
 {

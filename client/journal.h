@@ -201,6 +201,10 @@ bool journal_is_newest(const struct kvc_seq *seq, const struct kv_row *header, u
 /* Fetches the header that an entry names, for journal_find_at. */
 void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t end);
 
+/* The same, and bytes [off, off + n_bytes) of the row's payload. */
+void journal_prefetch_payload(const struct kvc_seq *seq, const uint32_t *at, uint64_t end,
+			      size_t off, size_t n_bytes);
+
 /* Rows [first, end) come into force, oldest first: those of the open update, or such as another
  * process may write. Or they go, newest first. */
 void journal_index_add(struct kvc_seq *seq, uint64_t first, uint64_t end);

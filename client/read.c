@@ -67,6 +67,20 @@ static void read_base(const struct kvc_seq *seq, const struct span *s, bool is_v
 
 /* ---- rows --------------------------------------------------------------------------------- */
 
+#define AHEAD 4u /* slots whose rows are fetched: the rows of a layer lie far apart */
+
+static void fetch_ahead(const struct kvc_seq *seq, const struct span *s, uint64_t slot,
+			uint32_t head, struct kv_row_parts parts, const char *k, const char *v)
+{
+	const uint32_t *at = journal_index_at(seq, s->layer, head, slot);
+
+	if (k)
+		journal_prefetch_payload(seq, at, seq->head.journal_end, 0, parts.k_bytes);
+	if (v)
+		journal_prefetch_payload(seq, at, seq->head.journal_end, parts.k_bytes,
+					 parts.v_bytes);
+}
+
 static void lay_over(const struct kvc_seq *seq, const struct span *s, char *k, char *v)
 {
 	struct kv_row_parts parts = kv_row_parts(seq->layout->fields, s->layer);
@@ -75,6 +89,8 @@ static void lay_over(const struct kvc_seq *seq, const struct span *s, char *k, c
 	if (low < s->first)
 		low = s->first;
 	for (uint64_t slot = low; slot < s->end; slot++) {
+		for (uint32_t h = 0; slot + AHEAD < s->end && h < s->n_heads; h++)
+			fetch_ahead(seq, s, slot + AHEAD, h, parts, k, v);
 		for (uint32_t h = 0; h < s->n_heads; h++) {
 			uint64_t row = journal_find(seq, s->layer, h, slot, seq->head.journal_end);
 			uint64_t i = (slot - s->first) * s->n_heads + h;
