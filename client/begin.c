@@ -226,8 +226,9 @@ static int check_begin(struct kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
 	if (flags & ~(uint32_t)KVC_UPDATE_SCATTER)
 		return kvc_fail(KVC_EINVAL, "flags %#x: only KVC_UPDATE_SCATTER is known", flags);
 	if (n_tokens == 0 && seq_mode(seq) == KV_JOURNAL_NONE)
-		return kvc_fail(KVC_EINVAL, "n_tokens is 0; an update that only overwrites needs a "
-					    "journal (kvc_journal_set)");
+		return kvc_fail(KVC_EUNSUPPORTED,
+				"n_tokens is 0; an update that only overwrites needs a journal "
+				"(kvc_journal_set)");
 	if (n_tokens > seq->max_tokens - length)
 		return kvc_fail(
 			KVC_ERANGE,

@@ -55,8 +55,8 @@ static int change_mode(struct kvc_seq *seq, enum kv_journal_mode mode)
 
 	if (seq->head.journal_first != seq->head.journal_end || seq->head.n_marks)
 		return kvc_fail(KVC_EBUSY,
-				"the journal has rows, or the sequence marks; fold the journal, "
-				"release the marks");
+				"the journal has rows, or the sequence marks; fold a replay "
+				"journal, leave an undo journal behind by a fork, release marks");
 	if (mode == KV_JOURNAL_NONE && kv_planes_now(r.head.planes))
 		r.head.planes = kv_planes(kv_planes_now(r.head.planes),
 					  kv_planes_now(r.head.planes));

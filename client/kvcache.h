@@ -19,9 +19,11 @@
  *
  * Words. A *token* has one key and one value vector per layer and query group (KV head). A
  * *sequence* is the cache of one token stream: per layer group a table of *blocks* of
- * `block_tokens` slots. An *update* is all the writes of one model step; it is committed whole
- * or never happened. A *snapshot* is immutable. A *fork* is a new sequence that shares a
- * snapshot's blocks until it writes.
+ * `block_tokens` slots. An *update* is all the writes of one pass of the model; it is committed
+ * whole or never happened. A *journal* has the *rows* (one head of one slot of one layer) with
+ * which updates can be taken back and applied again, *step* by step: a step is one token, or a
+ * whole update where tokens cannot be told apart. A *mark* is a point to go back to. A *snapshot*
+ * is immutable. A *fork* is a new sequence that shares a snapshot's blocks until it writes.
  *
  * Objects are opaque and made and freed by this library. Strings and arrays that are passed in
  * are copied or used only during the call. Pointers that are given out belong to the object that
@@ -40,9 +42,10 @@
  * and all handles of its sequences belong to one thread at a time. A session may be used by
  * several threads, each with its own writer. Each function says "writer's thread" or "any thread".
  *
- * Hot path. kvc_append_begin, kvc_write, kvc_commit, kvc_mark, kvc_rollback_* and the view calls
- * make no system call, send no message, allocate nothing and take no lock that another process
- * could hold, within what kvc_reserve has set aside.
+ * Hot path. Beginning, writing (kvc_write*, kvc_scatter, kvc_plane_set) and committing an update,
+ * kvc_mark_*, kvc_rollback_*, kvc_replay and the view calls make no system call, send no message,
+ * allocate nothing and take no lock that another process could hold, within what kvc_reserve and
+ * kvc_reserve_scatter have set aside.
  *
  * Deadlines. A call that asks the daemon waits at most the session's deadline (default 5 s), then
  * fails with KVC_ETIMEOUT. A daemon that has died is reported as KVC_EDAEMON within 100 ms when it
@@ -227,12 +230,13 @@ KVC_PUBLIC int kvc_layout_compare(const kvc_layout *a, const kvc_layout *b);
 KVC_PUBLIC uint32_t kvc_layout_block_tokens(const kvc_layout *layout);
 KVC_PUBLIC uint64_t kvc_layout_token_bytes(const kvc_layout *layout);
 
-/* Registers, or finds, the layout that differs from this one in its formats only (0: as there).
- * KVC_EINVAL names a width that the format cannot hold. Any thread. */
+/* Registers, or finds, the layout that differs from this one in its formats only (enum kvc_format;
+ * 0: as there). A handle as kvc_layout_register gives. KVC_EINVAL names a width that the format
+ * cannot hold; else as kvc_layout_register. Any thread. */
 KVC_PUBLIC kvc_layout *kvc_layout_variant(kvc_session *session, const kvc_layout *layout,
 					  uint32_t k_format, uint32_t v_format);
 
-/* Bytes of a sequence, by part. */
+/* Bytes of a sequence, by part; and what its journal would take. */
 struct kvc_size {
 	uint64_t k_bytes, v_bytes; /* codes, or raw elements */
 	uint64_t scale_bytes;      /* scales and zero points */
@@ -240,14 +244,14 @@ struct kvc_size {
 	uint64_t state_bytes;      /* one version of the sequence planes */
 	uint64_t padding_bytes;    /* slots of the last blocks that hold nothing */
 	uint64_t table_bytes;      /* block tables, as far as they are used */
-	uint64_t total_bytes;      /* of all these */
-	uint64_t undo_row_bytes;   /* of one row of a journal, header included */
-	uint64_t replay_row_bytes;
-	uint64_t rows_per_token; /* journal rows of one token, its record included */
+	uint64_t total_bytes;      /* of all these, without a journal */
+	uint64_t undo_row_bytes;   /* of one row of an undo journal, header included */
+	uint64_t replay_row_bytes; /* of one row of a replay journal */
+	uint64_t rows_per_token;   /* rows of one token in all layers, its record included */
 };
 
-/* What a sequence of n_tokens takes, before anything is allocated or a daemon asked. Errors as
- * kvc_layout_register; KVC_ERANGE (n_tokens), KVC_ETOOBIG. Any thread. */
+/* What a sequence of n_tokens takes, before anything is allocated or a daemon asked: fills *size
+ * (the caller's). Errors as kvc_layout_register; KVC_ERANGE (n_tokens), KVC_ETOOBIG. Any thread. */
 KVC_PUBLIC int kvc_layout_size(const struct kvc_layout_options *options, uint64_t n_tokens,
 			       struct kvc_size *size);
 
@@ -315,7 +319,7 @@ KVC_PUBLIC int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t
 
 /*
  * Afterwards the next n_tokens appended tokens need no call: blocks are set aside, with one more
- * a layer group to copy into, and the journal rows of as many one-token updates. Asking for
+ * a layer group to copy into, and with a journal the rows of as many one-token updates. Asking for
  * what is there already is free. KVC_EPOOL, KVC_EQUOTA, KVC_EBOUND, KVC_ERANGE (max_tokens),
  * KVC_EJOURNAL (more rows than the journal may have); nothing is kept on failure. Writer's thread.
  */
@@ -324,15 +328,17 @@ KVC_PUBLIC int kvc_reserve(kvc_seq *seq, uint64_t n_tokens);
 /*
  * Sets aside what n_updates scatter updates of n_rows rows in all need (a row is one head of one
  * slot of one layer): journal rows, and n_blocks blocks a layer group to copy frozen ones into (a
- * block that a snapshot or fork holds is copied at the first write to it). KVC_EJOURNAL, KVC_ELIMIT
- * (more blocks than a sequence keeps in reserve), else as kvc_reserve. Writer's thread.
+ * block that a snapshot or fork holds is copied at the first write to it). KVC_EUNSUPPORTED without
+ * a journal, KVC_EJOURNAL (more rows than it may have), KVC_ELIMIT (more blocks than a sequence
+ * keeps in reserve), else as kvc_reserve. Writer's thread.
  */
 KVC_PUBLIC int kvc_reserve_scatter(kvc_seq *seq, uint64_t n_updates, uint64_t n_rows,
 				   uint32_t n_blocks);
 
 /*
  * Begins an update that appends n_tokens behind the committed length. KVC_ERESERVE (reserve and
- * repeat), KVC_EBOUND, KVC_ERANGE, KVC_EREADONLY, KVC_EBUSY (an update is open). Writer's thread.
+ * repeat), KVC_EBOUND, KVC_ERANGE, KVC_EREADONLY, KVC_EBUSY (an update is open), KVC_EJOURNAL (the
+ * journal is full). Writer's thread.
  */
 KVC_PUBLIC int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens);
 
@@ -344,21 +350,22 @@ enum kvc_update_flags {
 
 /*
  * Begins an update in general: n_tokens new tokens (0: only slots that are there are overwritten)
- * and flags. kvc_append_begin(seq, n) is kvc_update_begin(seq, n, 0). KVC_EUNSUPPORTED without a
- * journal if n_tokens is 0. A ring takes at most bound_slots tokens an update (KVC_EBOUND: prefill
- * in chunks). Other errors as kvc_append_begin. Writer's thread.
+ * and flags (enum kvc_update_flags). kvc_append_begin(seq, n) is kvc_update_begin(seq, n, 0).
+ * KVC_EUNSUPPORTED without a journal if n_tokens is 0. A ring takes at most bound_slots tokens an
+ * update (KVC_EBOUND: prefill in chunks). Other errors as kvc_append_begin. Writer's thread.
  */
 KVC_PUBLIC int kvc_update_begin(kvc_seq *seq, uint64_t n_tokens, uint32_t flags);
 
 /*
- * Writes n vectors a head of one layer into slots of the open update that hold tokens, also such
- * that other heads do not write: index is [n_query_groups][n], or [n] with `shared` (the same slots
- * for all heads); k is [n][n_query_groups][k_width], v and dtype as in kvc_write; planes as in
- * kvc_write_planes, or NULL: slot planes stay as they were. k and v both NULL: only planes are
- * written. May be called several times in an update (a fused second part: grace periods); later
- * ones win. KVC_EINVAL: a slot is twice in one call; KVC_ERANGE: a slot that holds nothing;
- * KVC_ERESERVE (kvc_reserve_scatter); KVC_EUNSUPPORTED without a journal; KVC_EVALUE. Exactly the
- * named (layer, head, slot) change, and only at the commit. Writer's thread.
+ * Writes n vectors a head of one layer into slots that hold tokens, those of the open update
+ * included, other slots for each head if need be: index is [n_query_groups][n], or [n] with
+ * `shared` (the same slots for all heads); k is [n][n_query_groups][k_width], v and dtype as in
+ * kvc_write; planes as in kvc_write_planes with n for n_tokens, or NULL: slot planes stay as they
+ * were. k and v both NULL: only planes are written. May be called several times in an update (a
+ * fused second part: grace periods); later ones win. Exactly the named (layer, head, slot) change,
+ * and only at the commit. KVC_EINVAL: a slot is twice in one call for one head; KVC_ERANGE: a slot
+ * that holds nothing; KVC_ERESERVE (kvc_reserve_scatter); KVC_EJOURNAL: the journal is full;
+ * KVC_EUNSUPPORTED without one; KVC_EVALUE: abort the update. Writer's thread.
  */
 KVC_PUBLIC int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 			   int shared, const void *k, const void *v, const void *const *planes);
@@ -366,20 +373,24 @@ KVC_PUBLIC int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint3
 /*
  * Writes slot planes of tokens [first, first + n_tokens) of the open update: planes[i] is
  * [n_tokens][n_query_groups][bytes] of the i-th slot plane of the layout, NULL: zeros stay. Slot
- * planes that are not written are zero. Writer's thread.
+ * planes that are not written are zero. KVC_ENOTFOUND (the layout has none), KVC_ERANGE, KVC_EINVAL
+ * (no update is open; or a full layer of a scatter update, whose planes kvc_scatter writes).
+ * Writer's thread.
  */
 KVC_PUBLIC int kvc_write_planes(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_tokens,
 				const void *const *planes);
 
 /*
  * Sets a sequence plane in the open update (n_bytes: all of it); the others keep what they are.
- * Takes a block of the reserve (kvc_reserve has one for each token). KVC_ENOTFOUND (no sequence
- * plane of that name), KVC_ERANGE, KVC_ERESERVE. Writer's thread.
+ * Takes a block of the reserve, the first time in an update (kvc_reserve has one for each token).
+ * KVC_ENOTFOUND (no sequence plane of that name), KVC_ERANGE (n_bytes), KVC_ERESERVE, KVC_EJOURNAL:
+ * the journal holds as many versions as there can be (1,024). Writer's thread.
  */
 KVC_PUBLIC int kvc_plane_set(kvc_seq *seq, const char *name, const void *bytes, size_t n_bytes);
 
-/* The committed bytes of a sequence plane; NULL and KVC_OK if it was never set (all zero). Valid
- * until the next commit or rollback of the sequence. Writer's thread. */
+/* The committed bytes of a sequence plane; NULL and KVC_OK if none was ever set (all zero), NULL
+ * and KVC_ENOTFOUND if there is none of that name. Borrowed from the cache: valid until the next
+ * commit or rollback of the sequence. Writer's thread. */
 KVC_PUBLIC const void *kvc_plane_get(kvc_seq *seq, const char *name);
 
 /*
@@ -410,8 +421,8 @@ KVC_PUBLIC int64_t kvc_write_span(kvc_seq *seq, uint32_t layer, uint64_t first, 
 				  void **k, void **v);
 
 /*
- * Commits the open updates of `seqs` (all of this writer; NULL and 0: all that have one) in one
- * step. Layers that were not written hold what the memory held: write them all. KVC_EMOVED: an
+ * Commits the open updates of `seqs` (all of this writer; NULL and 0: all that have one) at
+ * once. Layers that were not written hold what the memory held: write them all. KVC_EMOVED: an
  * operator rolled one of the writer's sequences back meanwhile; nothing was committed, the open
  * updates are gone, the lengths are those of now: begin again. KVC_ETIMEOUT: the daemon held the
  * sequence longer than the deadline; the update is still open. KVC_ERESERVE: slots are overwritten
@@ -427,24 +438,29 @@ KVC_PUBLIC int kvc_abort(kvc_seq *seq);
  * 6  MARKS, ROLLBACK, JOURNALS
  *
  * Rollback is exact: afterwards every byte that can be read is what it was. It costs the same at
- * 1,000 and at 100,000 tokens.
+ * 1,000 and at 100,000 tokens; with an undo journal, as much as the rows that are taken back.
  *
- * All of these are refused with KVC_EBUSY while the sequence has an open update and with
+ * What changes a sequence here is refused with KVC_EBUSY while it has an open update and with
  * KVC_EREADONLY on a snapshot, and can fail with KVC_EMOVED and KVC_ETIMEOUT as kvc_commit does.
+ * Where slots are overwritten in place (undo journals), it fails with KVC_ERESERVE if a snapshot or
+ * fork holds their blocks and the reserve has none to copy them into: nothing has changed, call
+ * kvc_reserve_scatter and repeat.
  */
 
 typedef struct kvc_mark {
 	uint64_t id, update, length_tokens;
 } kvc_mark;
 
-/* Marks the committed state as a point to go back to. Nested, up to 64 (KVC_ELIMIT). Gone when
- * released or when a rollback passes it; survives takeover. Writer's thread. */
+/* Marks the committed state as a point to go back to; *mark, the caller's, names it. Nested, up to
+ * 64 (KVC_ELIMIT). Gone when released or when a rollback passes it; survives takeover. With a
+ * journal that has no rows yet it takes the first (KVC_ERESERVE). Writer's thread. */
 KVC_PUBLIC int kvc_mark_set(kvc_seq *seq, kvc_mark *mark);
 
 /* Releases a mark and those set after it. KVC_ENOTFOUND. Writer's thread. */
 KVC_PUBLIC int kvc_mark_release(kvc_seq *seq, const kvc_mark *mark);
 
-/* Goes back to a mark, which stays; later marks are gone. KVC_ENOTFOUND. Writer's thread. */
+/* Goes back to a mark, which stays; later marks are gone. KVC_ENOTFOUND (released, or passed by a
+ * rollback), KVC_EJOURNAL: steps behind it were folded or forgotten. Writer's thread. */
 KVC_PUBLIC int kvc_rollback_mark(kvc_seq *seq, const kvc_mark *mark);
 
 /* Keeps the first n tokens (0: none). More than the length is KVC_ERANGE. Writer's thread. */
@@ -454,8 +470,8 @@ KVC_PUBLIC int kvc_rollback_keep(kvc_seq *seq, uint64_t n_tokens);
  * thread. */
 KVC_PUBLIC int kvc_rollback_remove(kvc_seq *seq, uint64_t n_tokens);
 
-/* Each sequence (all of this writer) removes its own number of tokens, in one step: batched
- * speculative decoding. All or none. Writer's thread. */
+/* Each sequence (all of this writer) removes its own number of tokens, in one update:
+ * batched speculative decoding. All or none. Writer's thread. */
 KVC_PUBLIC int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs,
 				 const uint64_t *remove_tokens, size_t n_seqs);
 
@@ -464,11 +480,14 @@ KVC_PUBLIC int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs,
  * eviction policies) has an *undo* journal: writes go in place, old and new stored bytes are kept
  * in rows. With a *replay* journal nothing is written to blocks at all: what comes after it was
  * begun is in rows, in the layout's dtype, laid over the blocks when they are read, so a quantised
- * base stays as it is until kvc_fold. A row is one head of one slot of one layer; a *step* is the
- * rows of one token, or of one scatter update.
+ * base stays as it is until kvc_fold. A step is what can be gone back to: each token by itself, or
+ * the whole of an update that overwrites slots (kvc_scatter, KVC_UPDATE_SCATTER) or sets a sequence
+ * plane. Behind the rows of each step one more row, the record, says what the sequence is then.
  *
  * kvc_rollback_* with a journal: exact to any step that the journal reaches, else KVC_EJOURNAL and
  * nothing has changed. A length that no step ends at is KVC_ERANGE; the text names those around it.
+ * Without a journal a sequence that has overwritten slots, or set sequence planes, goes back
+ * nowhere (KVC_EJOURNAL).
  */
 enum kvc_journal_mode { KVC_JOURNAL_NONE = 0, KVC_JOURNAL_UNDO = 1, KVC_JOURNAL_REPLAY = 2 };
 
@@ -481,67 +500,80 @@ struct kvc_journal_options {
 	size_t size;
 	uint32_t mode;       /* enum kvc_journal_mode */
 	uint32_t when_full;  /* enum kvc_journal_full */
-	uint64_t max_rows;   /* bound on memory; 0: as many as a table can name */
+	uint64_t max_rows;   /* bound on memory; 0, or more than a table can name: as many as that;
+				half of it where the oldest are forgotten */
 	uint32_t keep_steps; /* undo: that can be rolled back even without a mark; 0: 64. Older
-				ones are forgotten unless a mark needs them */
+				ones are forgotten unless a mark needs them, a few at a time */
 };
 
 /*
  * Begins a journal, changes its options, or ends it (mode none). The mode can be changed only while
- * the journal has no rows and no mark: fold first (KVC_EBUSY). A fork of a sequence with a replay
- * journal has that journal; one of a sequence with an undo journal has an empty one. Options other
- * than the mode belong to the handle. KVC_EUNSUPPORTED for opaque layouts. Writer's thread.
+ * the journal has no rows and the sequence no mark (KVC_EBUSY): fold a replay journal first; rows
+ * of an undo journal stay behind in a fork. A fork of a sequence with a replay journal has that
+ * journal; one of a sequence with an undo journal has an empty one. Options other than the mode
+ * belong to the handle: after a takeover, and in a fork through the daemon, they are the defaults.
+ * KVC_EINVAL, KVC_EUNSUPPORTED (opaque layouts), KVC_ENOMEM. Writer's thread.
  */
 KVC_PUBLIC int kvc_journal_set(kvc_seq *seq, const struct kvc_journal_options *options);
 
 struct kvc_journal_info {
-	uint32_t mode;
-	uint64_t n_rows; /* in the journal, records included */
-	uint64_t max_rows;
+	uint32_t mode;         /* enum kvc_journal_mode */
+	uint64_t n_rows;       /* in the journal, records included */
+	uint64_t max_rows;     /* that it may have */
 	uint64_t n_steps;      /* that can be rolled back */
 	uint64_t n_forward;    /* rolled back and not overwritten: kvc_replay can apply them */
 	uint64_t first_tokens; /* length that the journal reaches back to */
 	uint64_t base_tokens;  /* tokens that are in blocks */
 	uint64_t n_bytes;      /* of its blocks */
 };
+
+/* Fills *info (the caller's), of a snapshot too; n_forward is 0 while an update is open. Writer's
+ * thread. */
 KVC_PUBLIC int kvc_journal_info(kvc_seq *seq, struct kvc_journal_info *info);
 
-/* Goes back n steps. KVC_EJOURNAL if the journal does not reach that far. Writer's thread. */
+/* Goes back n steps (0: nothing happens). KVC_EJOURNAL if the journal does not reach that far, or
+ * there is none. Writer's thread. */
 KVC_PUBLIC int kvc_rollback_steps(kvc_seq *seq, uint64_t n_steps);
 
 /*
  * Applies steps again that a rollback took back and nothing has overwritten: n_steps of them, 0:
- * all. Returns how many; -1 on error. With an undo journal steps that appended tokens cannot be
- * applied again (KVC_EUNSUPPORTED: their bytes are not in it). Writer's thread.
+ * all. Returns how many; -1 on error: KVC_EJOURNAL (there are fewer), KVC_EUNSUPPORTED (no journal;
+ * or an undo journal, and the steps took new slots, whose bytes are not in it). Only the handle
+ * that went back knows them. Writer's thread.
  */
 KVC_PUBLIC int64_t kvc_replay(kvc_seq *seq, uint64_t n_steps);
 
 /*
- * Applies the steps of another sequence's replay journal (same layout; a snapshot will do) that
- * begin at this one's length and position, onto this one, a fork of the same base: it has, or gets,
- * a replay journal. Returns how many steps; -1 on error (KVC_EINVAL: no step begins here, or the
- * bases differ). Needs a reserve. Writer's thread of both.
+ * Applies all steps of another sequence's replay journal (same layout; a snapshot will do), which
+ * begins at this one's length and position, onto this one, a fork of the same base: it has, or
+ * gets, a replay journal, without rows. Returns how many steps, 0 if there are none; -1 on error
+ * (it may have begun the journal): KVC_EINVAL (no replay journal, one that begins elsewhere, rows
+ * here, or bases that differ), KVC_ELAYOUT, KVC_ERANGE (max_tokens), KVC_EBUSY (an undo journal
+ * with rows here), KVC_ERESERVE (kvc_reserve_scatter), KVC_EJOURNAL. Writer's thread of both.
  */
 KVC_PUBLIC int64_t kvc_replay_from(kvc_seq *seq, kvc_seq *source);
 
 /*
- * Turns rows of a replay journal into blocks, the oldest steps first, all but the newest keep_rows
- * rows (0: all): a full-precision window. Blocks that a snapshot or fork holds are copied; they keep
- * theirs. Returns how many rows were folded; -1 on error: nothing has changed (KVC_EVALUE: a vector
- * that the format cannot hold). What was folded cannot be rolled back; marks before it are gone.
- * Asks the daemon for blocks. Writer's thread.
+ * Turns rows of a replay journal into blocks, the oldest steps first, as many as leave the newest
+ * keep_rows rows (0: all): a full-precision window. No block that counts is written: those that
+ * rows are laid over are copied, and whoever shares the old ones keeps them. Returns how many rows
+ * were folded, records included; -1 on error: nothing has changed. What was folded cannot be rolled
+ * back: a mark before it is refused (KVC_EJOURNAL). Asks the daemon for the blocks that the reserve
+ * lacks. KVC_EUNSUPPORTED (no replay journal), KVC_EVALUE (a vector that the format cannot hold,
+ * and that no later row displaces), KVC_EPOOL, KVC_EQUOTA. Writer's thread.
  */
 KVC_PUBLIC int64_t kvc_fold(kvc_seq *seq, uint64_t keep_rows);
 
 /*
- * A new sequence in another layout that differs from this one's in formats and block_tokens only,
- * with the same tokens: each vector is read and stored block by block, straight from block to block
- * (as it is stored where the format stays). Rows of a replay journal are folded into it; it has a
- * journal of the same mode, without rows, and no marks. A sequence that was live goes on; drop it
- * when you do not need it. It is one update, and the name is given last, so nobody finds half of
- * it. max_tokens 0: as here (of a snapshot: the
- * default, or its length). progress may be NULL; returning not 0 cancels (KVC_ECANCELLED).
- * KVC_ELAYOUT, KVC_EVALUE, KVC_EEXIST, KVC_EPOOL, KVC_EQUOTA. Writer's thread.
+ * A new sequence of the same writer in another layout that differs from this one's in formats and
+ * block_tokens only, with the same tokens: each vector is read and stored block by block, straight
+ * from block to block (as it is stored where the format stays). Rows of a replay journal are folded
+ * into it; it has a journal of the same mode, without rows, and no marks. This one, also a
+ * snapshot, was only read and goes on; drop it when you do not need it. The new one is made in one
+ * update, and its name is given last, so nobody finds half of it. max_tokens 0: as here (of a
+ * snapshot: the default, or its length). progress may be NULL; returning not 0 cancels
+ * (KVC_ECANCELLED). The caller frees it (kvc_seq_free). KVC_ELAYOUT, KVC_ERANGE (max_tokens),
+ * KVC_EVALUE, KVC_EEXIST, KVC_EPOOL, KVC_EQUOTA. Writer's thread.
  */
 KVC_PUBLIC kvc_seq *kvc_convert(kvc_seq *seq, const kvc_layout *layout,
 				const struct kvc_seq_options *options,
@@ -636,15 +668,16 @@ struct kvc_paged {
 	uint32_t n_blocks; /* 0: no block of this sequence lies there, k and v are NULL */
 };
 
-/* A layer as a table. Block b of the sequence is blocks[b]; token t is slot t % block_tokens of
- * block t / block_tokens. Strides are those of a dense tensor of the shape above. */
+/* A layer as a table. Block b of the sequence is blocks[b]; slot s of the layer is slot
+ * s % block_tokens of block s / block_tokens (token t is slot t where no bound or policy says
+ * otherwise). Strides are those of a dense tensor of the shape above. */
 struct kvc_layer_view {
 	const struct kvc_block *blocks;
 	uint64_t n_blocks;
 	uint64_t length_tokens;
 	uint64_t n_slots;      /* of this layer that hold something */
 	uint64_t n_base_slots; /* of these, the slots that blocks hold: [0, n_base_slots) */
-	uint64_t n_rows;       /* of a replay journal, laid over them: use kvc_read */
+	uint64_t n_rows;       /* of a replay journal, all layers: if not 0, use kvc_read */
 	uint32_t k_format, v_format;
 	uint32_t block_tokens;
 	uint32_t n_query_groups, k_width, v_width;
@@ -660,7 +693,8 @@ KVC_PUBLIC int kvc_view_arena(kvc_seq *seq, uint32_t layer, uint32_t arena,
 			      struct kvc_paged *paged);
 
 /* A run: consecutive slots in memory, hence one strided tensor (n_query_groups, n_tokens, width)
- * with strides (width, row, 1) elements. */
+ * with strides (width, row, 1) elements. Of a bounded layer, read slot for token; rows of a replay
+ * journal are not in it. */
 struct kvc_run {
 	const void *k, *v; /* row of the first slot */
 	const void *k_scale, *k_zero, *v_scale, *v_zero;
@@ -679,14 +713,16 @@ KVC_PUBLIC int kvc_view_run(kvc_seq *seq, uint32_t layer, struct kvc_run *run);
 
 /*
  * Reads slots [first, first + n_slots) of a layer as they count: dequantised, with the rows of a
- * replay journal laid over, into k [n_slots][n_query_groups][k_width] and v the same, in the
- * layout's dtype. k or v may be NULL. KVC_ERANGE. What a slot of a bounded layer holds, its
- * policy or ring says. Writer's thread.
+ * replay journal laid over, into k [n_slots][n_query_groups][k_width] and v the same with v_width,
+ * in the layout's dtype (opaque: k [n_slots][opaque_bytes]). k or v may be NULL. KVC_ERANGE,
+ * KVC_EINVAL (v of a layer that has none). What a slot of a bounded layer holds, its policy or ring
+ * says. Writer's thread.
  */
 KVC_PUBLIC int kvc_read(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_slots, void *k,
 			void *v);
 
-/* The same for one slot plane: [n_slots][n_query_groups][bytes]. KVC_ENOTFOUND. */
+/* The same for one slot plane: [n_slots][n_query_groups][bytes]. KVC_ERANGE, KVC_ENOTFOUND.
+ * Writer's thread. */
 KVC_PUBLIC int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t first,
 			      uint64_t n_slots, void *bytes);
 
@@ -694,7 +730,8 @@ KVC_PUBLIC int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, ui
  * How far n tokens of a layer are from what the layout's formats store of them: the L2 norm of the
  * difference of each vector, k_error and v_error [n][n_query_groups]; 0 for raw. k and v are as in
  * kvc_write; v and v_error, or k and k_error, may be NULL. What a policy that weighs quantisation
- * errors keeps in a slot plane. KVC_EVALUE, KVC_ERANGE, KVC_EUNSUPPORTED (opaque). Any thread.
+ * errors keeps in a slot plane. KVC_EVALUE, KVC_ERANGE, KVC_EINVAL (one of a pair is NULL),
+ * KVC_EUNSUPPORTED (opaque). Any thread.
  */
 KVC_PUBLIC int kvc_quantisation_error(const kvc_layout *layout, uint32_t layer, uint64_t n,
 				      const void *k, const void *v, float *k_error, float *v_error);
@@ -759,10 +796,11 @@ struct kvc_difference {
 
 /*
  * Compares two sequences of one layout as they count and calls report() for each difference (may be
- * NULL; returning not 0 ends it). Where a replay journal is in force, vectors are compared as
- * kvc_read gives them. Slots that only one of them has are not compared: the length says so. Returns
- * the number of (layer, head, slot, part) that differ, 0: none; -1 on error (KVC_ELAYOUT). Writer's
- * thread of both.
+ * NULL; returning not 0 ends it; what it is given is valid during the call). Where a replay journal
+ * is in force in one of them, vectors are compared as kvc_read gives them. Slots that only one of
+ * them has are not compared: the length says so. Returns the number of (layer, head, slot, part)
+ * that differ, as far as it came, 0: none; -1 on error (KVC_ELAYOUT, KVC_ENOMEM). Writer's thread
+ * of both.
  */
 KVC_PUBLIC int64_t kvc_diff(kvc_seq *a, kvc_seq *b,
 			    int (*report)(void *arg, const struct kvc_difference *difference),

@@ -133,8 +133,7 @@ static void put_planes(const struct scatter *s, uint32_t head, uint64_t i, char 
 
 static int fail_value(const struct scatter *s, bool is_value, uint64_t i, uint32_t head)
 {
-	return codecs_refuse(is_value, s->number, "entry", i, head,
-			     "call again with another vector, or abort the update");
+	return codecs_refuse(is_value, s->number, "entry", i, head, "abort the update");
 }
 
 /* Vectors of a call are counted through its entries and, in each, through the heads. */

@@ -6,11 +6,12 @@
  * block is first all its row headers, then all its payloads (struct kv_journal_shape). The header
  * of the sequence says which rows are there: [journal_first, journal_end).
  *
- * Rows come in *steps*. A step is the rows of one token, or of a whole scatter update, and ends
- * with a record row, which says what the sequence is after it. The first row of a journal is the
- * record of the state below it; so the last row in force always tells the state that counts, and
- * going back to a step means: the bound behind its record. A record with KV_ROW_INNER is no place
- * to stop at (more of the same update follows that cannot be told apart by token).
+ * Rows come in *steps*. A step is the rows of one token, or of a whole update that overwrites slots
+ * or sets a sequence plane, and ends with a record row, which says what the sequence is after it.
+ * The first row of a journal is the record of the state below it, the *floor*; so the last row in
+ * force always tells the state that counts, and going back to a step means: the bound behind its
+ * record. Where tokens of an update are no steps of their own, the record behind each has
+ * KV_ROW_INNER: no place to stop at, more of the same step follows.
  *
  * Undo (writes go in place): payload is the old stored bytes of one head of one slot (layer's
  * regions in written order, vector_bytes each), and at new_off the new ones. Replay (blocks are
@@ -24,12 +25,12 @@
 #include "proto/layout.h"
 
 enum kv_row_kind {
-	KV_ROW_VOID = 0, /* set aside and not written: means nothing */
-	KV_ROW_VECTOR = 1,
-	KV_ROW_RECORD = 2
+	KV_ROW_VOID = 0,   /* set aside and not written: means nothing */
+	KV_ROW_VECTOR = 1, /* one head of one slot */
+	KV_ROW_RECORD = 2  /* the sequence after the rows before it */
 };
 #define KV_ROW_BASE 1u  /* vector, replay: K and V are the block's, only the planes are new */
-#define KV_ROW_INNER 2u /* record */
+#define KV_ROW_INNER 2u /* record: the step goes on behind it */
 
 struct kv_row {
 	uint64_t prev;  /* replay: row that it displaces, + 1; 0: none */
@@ -48,8 +49,8 @@ struct kv_record {
 	uint64_t length_tokens;
 	uint64_t position;
 	uint32_t planes;  /* version of the sequence planes */
-	uint32_t n_rows;  /* of the step, without the record */
-	uint64_t n_steps; /* since the journal began that can be stopped at, this one included */
+	uint32_t n_rows;  /* between the record before and this one */
+	uint64_t n_steps; /* since the journal began, this one included */
 	uint8_t unused[24];
 };
 static_assert(sizeof(struct kv_record) == 64, "record");
