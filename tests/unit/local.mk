@@ -155,5 +155,13 @@ tests_unit_test_calls_absurd_SOURCES = \
 	tests/unit/test-calls-absurd.c tests/support/bare.c tests/support/bare.h
 tests_unit_test_calls_absurd_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 
+# journals and quantised storage, over bare memory
+journal_world = \
+	tests/unit/journal-world.c tests/unit/journal-world.h \
+	tests/support/bare.c tests/support/bare.h
+unit_tests += tests/unit/test-journal-cases
+tests_unit_test_journal_cases_SOURCES = tests/unit/test-journal-cases.c $(journal_world)
+tests_unit_test_journal_cases_LDADD = libkvtest.la libkvclient.la libkvdaemon.la -lm
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
