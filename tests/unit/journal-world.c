@@ -179,7 +179,7 @@ void jw_append(struct jw *w, kvc_seq *seq, uint64_t first, uint64_t n)
 	for (uint32_t l = 0; l < w->layout->n_layers; l++) {
 		fill(w, l, false, first, n, k_rows);
 		fill(w, l, true, first, n, v_rows);
-		jw_ok(kvc_write(seq, l, k_rows, v_rows));
+		jw_ok(kvc_write(seq, l, k_rows, w->layout->layers[l].v_width ? v_rows : NULL));
 		fill_positions(w, l, first, n);
 		if (w->shape.has_positions)
 			jw_ok(kvc_write_planes(seq, l, 0, n, (const void *[]){positions}));
@@ -265,7 +265,7 @@ static void take_shown(struct jw *w, kvc_seq *seq, unsigned char *to)
 		unsigned char *v = to + n * layer->k_width * sizeof(float);
 		unsigned char *planes = v + n * layer->v_width * sizeof(float);
 
-		jw_ok(kvc_read(seq, l, 0, kvc_slots(seq, l), to, v));
+		jw_ok(kvc_read(seq, l, 0, kvc_slots(seq, l), to, layer->v_width ? v : NULL));
 		if (w->shape.has_positions)
 			jw_ok(kvc_read_plane(seq, "position", l, 0, kvc_slots(seq, l), planes));
 		to = planes + n * 4;

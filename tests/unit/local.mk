@@ -162,6 +162,9 @@ journal_world = \
 unit_tests += tests/unit/test-journal-cases
 tests_unit_test_journal_cases_SOURCES = tests/unit/test-journal-cases.c $(journal_world)
 tests_unit_test_journal_cases_LDADD = libkvtest.la libkvclient.la libkvdaemon.la -lm
+unit_tests += tests/unit/test-journal-errors
+tests_unit_test_journal_errors_SOURCES = tests/unit/test-journal-errors.c $(journal_world)
+tests_unit_test_journal_errors_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
