@@ -21,8 +21,9 @@ int begin_check_spares(const struct kvc_seq *seq, uint32_t group, uint64_t need)
 	if (need <= seq->groups[group].spares.n)
 		return 0;
 	return kvc_fail(KVC_ERESERVE,
-			"%llu blocks are needed and %u are reserved; call kvc_reserve and repeat",
-			(unsigned long long)need, seq->groups[group].spares.n);
+			"%llu blocks are needed and %u are reserved; call kvc_reserve%s and repeat",
+			(unsigned long long)need, seq->groups[group].spares.n,
+			seq->is_open ? ", or kvc_reserve_scatter for slots that are there," : "");
 }
 
 bool begin_is_closed(const struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t n_filled)

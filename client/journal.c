@@ -98,6 +98,16 @@ void journal_put_floor(const struct kvc_seq *seq)
 		journal_put_record(seq, seq->head.journal_end, &floor, 0);
 }
 
+/* What helps where the journal is full. */
+static const char *way_out(const struct kvc_seq *seq)
+{
+	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
+		return "fold it, or raise max_rows";
+	if (seq->journal.when_full == KVC_FULL_FORGET)
+		return "make smaller updates, or raise max_rows";
+	return "release marks, keep fewer steps, raise max_rows, or let it forget";
+}
+
 int journal_extend(struct kvc_seq *seq, uint64_t end)
 {
 	const uint32_t group = seq->layout->fields->journal_group;
@@ -113,10 +123,9 @@ int journal_extend(struct kvc_seq *seq, uint64_t end)
 	if (end - seq->open_first > seq->journal.max_rows ||
 	    want_end - g->first_block > g->n_entries)
 		return kvc_fail(KVC_EJOURNAL,
-				"the journal would have %llu rows, it may have %llu; fold it, "
-				"release marks, or let it forget",
+				"the journal would have %llu rows, it may have %llu; %s",
 				(unsigned long long)(end - seq->open_first),
-				(unsigned long long)seq->journal.max_rows);
+				(unsigned long long)seq->journal.max_rows, way_out(seq));
 	if (begin_check_spares(seq, group, n_new + copy))
 		return -1;
 	if (copy)

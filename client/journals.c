@@ -54,9 +54,13 @@ static int change_mode(struct kvc_seq *seq, enum kv_journal_mode mode)
 	struct rollback r = {seq, seq->head};
 
 	if (seq->head.journal_first != seq->head.journal_end || seq->head.n_marks)
-		return kvc_fail(KVC_EBUSY,
-				"the journal has rows, or the sequence marks; fold a replay "
-				"journal, leave an undo journal behind by a fork, release marks");
+		return kvc_fail(
+			KVC_EBUSY, "the journal has %llu rows, the sequence %u marks; %s",
+			(unsigned long long)(seq->head.journal_end - seq->head.journal_first),
+			seq->head.n_marks,
+			seq_mode(seq) == KV_JOURNAL_REPLAY ?
+				"fold the journal, release the marks" :
+				"leave the journal behind by a fork, release the marks");
 	if (mode == KV_JOURNAL_NONE && kv_planes_now(r.head.planes))
 		r.head.planes = kv_planes(kv_planes_now(r.head.planes),
 					  kv_planes_now(r.head.planes));

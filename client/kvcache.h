@@ -321,7 +321,8 @@ KVC_PUBLIC int kvc_version_of(const kvc_seq *seq, uint64_t *generation, uint64_t
  * Afterwards the next n_tokens appended tokens need no call: blocks are set aside, with one more
  * a layer group to copy into, and with a journal the rows of as many one-token updates. Asking for
  * what is there already is free. KVC_EPOOL, KVC_EQUOTA, KVC_EBOUND, KVC_ERANGE (max_tokens),
- * KVC_EJOURNAL (more rows than the journal may have); nothing is kept on failure. Writer's thread.
+ * KVC_EJOURNAL (more rows than a replay journal may have); nothing is kept on failure. Writer's
+ * thread.
  */
 KVC_PUBLIC int kvc_reserve(kvc_seq *seq, uint64_t n_tokens);
 
@@ -344,7 +345,8 @@ KVC_PUBLIC int kvc_append_begin(kvc_seq *seq, uint64_t n_tokens);
 
 enum kvc_update_flags {
 	/* Layers that are full (bound_slots tokens are in them) get their slots from kvc_scatter and
-	 * not from the ring. Tokens of such an update cannot be rolled back one by one. */
+	 * not from the ring; kvc_write is for the others. Tokens of such an update cannot be rolled
+	 * back one by one. Without new tokens the flag makes no difference. */
 	KVC_UPDATE_SCATTER = 1
 };
 
@@ -482,10 +484,12 @@ KVC_PUBLIC int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs,
  * begun is in rows, in the layout's dtype, laid over the blocks when they are read, so a quantised
  * base stays as it is until kvc_fold. A step is what can be gone back to: each token by itself, or
  * the whole of an update that overwrites slots (kvc_scatter, KVC_UPDATE_SCATTER) or sets a sequence
- * plane. Behind the rows of each step one more row, the record, says what the sequence is then.
+ * plane. Behind the rows of each step one more row, the record, says what the sequence is then, and so
+ * does the first row of all.
  *
  * kvc_rollback_* with a journal: exact to any step that the journal reaches, else KVC_EJOURNAL and
  * nothing has changed. A length that no step ends at is KVC_ERANGE; the text names those around it.
+ * Below the journal tokens are cut off as without one, if no slot there was overwritten.
  * Without a journal a sequence that has overwritten slots, or set sequence planes, goes back
  * nowhere (KVC_EJOURNAL).
  */

@@ -279,8 +279,8 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 		return 0;
 	s.n_slots_before = kv_layout_slots(layout, s.map->group, seq->head.length_tokens);
 	if (n > s.n_slots)
-		return kvc_fail(KVC_ERANGE, "%llu slots of %llu", (unsigned long long)n,
-				(unsigned long long)s.n_slots);
+		return kvc_fail(KVC_ERANGE, "n is %llu; layer %u has %llu slots",
+				(unsigned long long)n, layer, (unsigned long long)s.n_slots);
 	if (check_index(&s))
 		return -1;
 	rows_end = seq->open_rows_end + n * s.layer->n_query_groups + 1;

@@ -126,8 +126,8 @@ static void print_text(const struct ctl *ctl, const char *label, const Kv__Wire_
 		units_hex(hex, job->digest.data, job->digest.len);
 	fprintf(ctl->out.stream, "%s: %s%s%s\n", label, out_colour(&ctl->out, colour),
 		job->n_bad_blocks ? "CORRUPT" : "intact", out_plain(&ctl->out, colour));
-	fprintf(ctl->out.stream, "    %s in %s blocks read, %s known before",
-		units_bytes(job->n_total_bytes).s, units_count(job->n_blocks).s,
+	fprintf(ctl->out.stream, "    %s in %s read, %s known before",
+		units_bytes(job->n_total_bytes).s, units_of(job->n_blocks, "block").s,
 		units_count(job->n_known).s);
 	if (job->n_bad_blocks)
 		fprintf(ctl->out.stream, ", %s%s not what it was%s", out_colour(&ctl->out, colour),

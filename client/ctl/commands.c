@@ -35,7 +35,7 @@ static const struct ctl_option replay_options[] = {
 	{"steps", "N", "only the first N", CTL_NOTHING},
 	END};
 static const struct ctl_option fold_options[] = {
-	{"keep-rows", "N", "leave the newest N rows in the journal (0)", CTL_NOTHING}, END};
+	{"keep-rows", "N", "leave the newest N rows, and their whole step (0)", CTL_NOTHING}, END};
 static const struct ctl_option convert_options[] = {
 	{"format", "K[:V]", "raw, int8, u8, u4, q4, fp8 or int8-model; of K and V", CTL_NOTHING},
 	{"block-tokens", "N", "slots of a block", CTL_NOTHING},
