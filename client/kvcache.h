@@ -484,8 +484,8 @@ KVC_PUBLIC int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs,
  * begun is in rows, in the layout's dtype, laid over the blocks when they are read, so a quantised
  * base stays as it is until kvc_fold. A step is what can be gone back to: each token by itself, or
  * the whole of an update that overwrites slots (kvc_scatter, KVC_UPDATE_SCATTER) or sets a sequence
- * plane. Behind the rows of each step one more row, the record, says what the sequence is then, and so
- * does the first row of all.
+ * plane. Behind the rows of each step one more row, the record, says what the sequence is then, and
+ * so does the first row of all.
  *
  * kvc_rollback_* with a journal: exact to any step that the journal reaches, else KVC_EJOURNAL and
  * nothing has changed. A length that no step ends at is KVC_ERANGE; the text names those around it.
