@@ -131,12 +131,14 @@ static struct want group_want(const struct kvc_seq *seq, uint32_t group, uint64_
 	uint64_t slots = kv_layout_slots(layout, group, seq->head.base_tokens);
 	uint64_t slots_end = kv_layout_slots(layout, group, seq->head.base_tokens + n_tokens);
 	struct want want = {.end = g->end_block};
+	uint64_t room; /* slots of its blocks */
 
 	if (seq_mode(seq) == KV_JOURNAL_REPLAY || slots_end == slots)
 		return want;
-	want.end = kv_layout_blocks(layout, slots_end);
-	want.copy = slots % layout->block_tokens &&
-		    begin_is_closed(seq, group, g->end_block - 1, slots);
+	room = g->end_block * layout->block_tokens;
+	if (slots_end > room)
+		want.end = kv_layout_blocks(layout, slots_end);
+	want.copy = slots < room && begin_is_closed(seq, group, g->end_block - 1, slots);
 	return want;
 }
 

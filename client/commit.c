@@ -121,35 +121,42 @@ void commit_unprepare(struct kvc_seq *seq)
 
 /* ---- fill and settle ----------------------------------------------------------------------- */
 
-static struct kv_head head_after(const struct kvc_seq *seq)
+static uint64_t planes_after(const struct kvc_seq *seq)
 {
-	struct kv_head head = seq->head;
-	uint32_t first = kv_planes_first(head.planes), now = kv_planes_now(head.planes);
+	uint32_t first = kv_planes_first(seq->head.planes), now = kv_planes_now(seq->head.planes);
 
-	head.length_tokens += seq->open_tokens;
-	head.position += seq->open_tokens;
-	if (seq_mode(seq) != KV_JOURNAL_REPLAY)
-		head.base_tokens = head.length_tokens;
-	if (seq_mode(seq) != KV_JOURNAL_NONE) {
-		head.journal_first = seq->open_first;
-		head.journal_end = seq->open_rows_end;
-	}
-	if (seq->open_scattered)
-		head.state |= KV_HEAD_SCATTERED;
 	if (seq->open_states)
 		now = seq->open_states;
 	if (seq_mode(seq) == KV_JOURNAL_NONE)
 		first = now;
-	else if (head.journal_first != seq->head.journal_first)
-		first = journal_record(seq, head.journal_first)->planes;
-	head.planes = kv_planes(now && !first ? 1 : first, now);
-	return head;
+	else if (seq->open_first != seq->head.journal_first)
+		first = journal_record(seq, seq->open_first)->planes;
+	return kv_planes(now && !first ? 1 : first, now);
+}
+
+static void head_after(const struct kvc_seq *seq, struct kv_head *head)
+{
+	*head = seq->head;
+	head->length_tokens += seq->open_tokens;
+	head->position += seq->open_tokens;
+	if (seq_mode(seq) != KV_JOURNAL_REPLAY)
+		head->base_tokens = head->length_tokens;
+	if (seq_mode(seq) != KV_JOURNAL_NONE) {
+		head->journal_first = seq->open_first;
+		head->journal_end = seq->open_rows_end;
+	}
+	if (seq->open_scattered)
+		head->state |= KV_HEAD_SCATTERED;
+	if (head->planes || seq->open_states)
+		head->planes = planes_after(seq);
 }
 
 void commit_fill_group(struct kvc_seq *seq, uint32_t group)
 {
 	const struct seq_group *g = &seq->groups[group];
 
+	if (!seq_group_changes(g))
+		return;
 	for (uint32_t c = 0; c < g->n_copied; c++)
 		update_entry(seq, group, g->copied[c].index, seq->open_freeze,
 			     g->mirror[g->copied[c].index]);
@@ -158,22 +165,30 @@ void commit_fill_group(struct kvc_seq *seq, uint32_t group)
 			     g->mirror[group_index(g, b)]);
 }
 
+/* Groups that the open update may change: without journal and sequence planes those of layers. */
+static uint32_t n_touched(const struct kvc_seq *seq)
+{
+	return seq_mode(seq) == KV_JOURNAL_NONE && !seq->open_states ?
+		       seq->layout->fields->n_layer_groups :
+		       seq->n_groups;
+}
+
 /* Entries and header; those of an undo journal's blocks are there before its rows are counted,
  * so that whoever comes next finds the rows. */
 static void fill(struct kvc_seq *seq)
 {
 	const struct kv_layout *layout = seq->layout->fields;
-	struct kv_head head = head_after(seq);
 	bool undo = seq_mode(seq) == KV_JOURNAL_UNDO;
 
+	head_after(seq, &seq->fresh);
 	if (undo) {
 		commit_fill_group(seq, layout->journal_group);
 		inplace_apply(seq, seq->open_row, seq->open_rows_end);
 	}
-	for (uint32_t g = 0; g < seq->n_groups; g++)
-		if (!undo || g != layout->journal_group)
+	for (uint32_t g = 0, n = n_touched(seq); g < n; g++)
+		if (seq_group_changes(&seq->groups[g]) && (!undo || g != layout->journal_group))
 			commit_fill_group(seq, g);
-	update_head(seq, &head);
+	update_head(seq, &seq->fresh);
 }
 
 void commit_settle_blocks(struct kvc_seq *seq, uint32_t group)
@@ -182,7 +197,7 @@ void commit_settle_blocks(struct kvc_seq *seq, uint32_t group)
 	int64_t n_reserved = 0;
 	uint64_t freeze_now;
 
-	if (g->end_block == g->pending_end && g->n_copied == 0)
+	if (!seq_group_changes(g))
 		return;
 	for (; g->end_block < g->pending_end; g->end_block++, n_reserved--)
 		blocks_ref(seq->writer, &g->mirror[group_index(g, g->end_block)], 1);
@@ -212,14 +227,24 @@ void commit_head(struct kvc_seq *seq, const struct kv_head *head)
 	update_settle(seq, head);
 }
 
+/* Does a block leave because of it? Then only of the windows: journal and states. */
+static bool window_moves(const struct kv_head *before, const struct kv_head *now)
+{
+	return before->journal_first != now->journal_first ||
+	       kv_planes_first(before->planes) != kv_planes_first(now->planes);
+}
+
 static void settle(struct kvc_seq *seq)
 {
-	struct kv_head head = head_after(seq);
-
-	for (uint32_t g = 0; g < seq->n_groups; g++)
-		commit_settle_blocks(seq, g);
-	seq->journal.future_end = head.journal_end;
-	update_settle(seq, &head);
+	for (uint32_t g = 0, n = n_touched(seq); g < n; g++)
+		if (seq_group_changes(&seq->groups[g]))
+			commit_settle_blocks(seq, g);
+	if (seq_mode(seq) != KV_JOURNAL_NONE)
+		seq->journal.future_end = seq->fresh.journal_end;
+	if (window_moves(&seq->head, &seq->fresh))
+		update_settle(seq, &seq->fresh);
+	else
+		seq->head = seq->fresh;
 	seq->is_open = false;
 	seq->is_prepared = false;
 	seq->open_tokens = 0;
@@ -232,6 +257,8 @@ struct commit {
 	struct kvc_writer *writer;
 	kvc_seq *const *seqs;
 	size_t n_seqs;
+	bool has_journals;
+	bool in_place; /* one has an undo journal */
 };
 
 static struct kvc_seq *first_of(const struct commit *c)
@@ -250,47 +277,77 @@ static struct kvc_seq *next_of(const struct commit *c, const struct kvc_seq *seq
 	for (size_t i = 0, once = 1; once; once = 0) \
 		for (struct kvc_seq *seq = first_of(c); seq; seq = next_of(c, seq, &i))
 
-static bool is_frozen_since(const struct commit *c)
+static int fail_listed(const struct commit *c, const struct kvc_seq *seq, size_t i)
 {
+	return kvc_fail(KVC_EINVAL, "sequence %zu %s", i,
+			seq->writer != c->writer ? "belongs to another writer" :
+			!seq->is_open            ? "has no open update" :
+						   "is in the list twice");
+}
+
+/* All that is to be known of the sequences before the word is opened, in one walk. */
+static int survey(struct commit *c)
+{
+	uint64_t list = ++c->writer->n_lists;
+
 	EACH(c, seq, i)
 	{
-		if (seq_mode(seq) == KV_JOURNAL_UNDO && inplace_is_frozen_since(seq))
-			return true;
+		if (seq->writer != c->writer || !seq->is_open || seq->listed == list)
+			return fail_listed(c, seq, i);
+		seq->listed = list;
+		c->has_journals |= seq_mode(seq) != KV_JOURNAL_NONE;
+		c->in_place |= seq_mode(seq) == KV_JOURNAL_UNDO;
 	}
+	return 0;
+}
+
+static int prepare_all(const struct commit *c)
+{
+	if (c->has_journals)
+		EACH(c, seq, i)
+		{
+			if (prepare(seq))
+				return -1;
+		}
+	stream_fence(); /* what was written before the swap is there after it */
+	return 0;
+}
+
+static void unprepare_all(const struct commit *c)
+{
+	if (c->has_journals)
+		EACH(c, seq, i)
+		{
+			commit_unprepare(seq);
+		}
+}
+
+static bool is_frozen_since(const struct commit *c)
+{
+	if (c->in_place)
+		EACH(c, seq, i)
+		{
+			if (seq_mode(seq) == KV_JOURNAL_UNDO && inplace_is_frozen_since(seq))
+				return true;
+		}
 	return false;
 }
 
 /* Prepares all and opens the word. -1: nothing has happened, the updates are open. */
 static int open_prepared(const struct commit *c)
 {
-	for (;;) {
-		EACH(c, seq, i)
-		{
-			if (prepare(seq))
-				goto fail;
-		}
-		stream_fence(); /* what was written before the swap is there after it */
-		if (update_open(c->writer))
-			goto fail;
+	while (prepare_all(c) == 0 && update_open(c->writer) == 0) {
 		if (!is_frozen_since(c))
 			return 0;
 		update_close(c->writer);
-		EACH(c, seq, i)
-		{
-			if (seq_mode(seq) == KV_JOURNAL_UNDO)
-				commit_unprepare(seq);
-		}
+		unprepare_all(c);
 	}
-fail:
 	/* After KVC_EMOVED none is open any more, nor prepared. */
-	EACH(c, seq, i)
-	{
-		commit_unprepare(seq);
-	}
+	unprepare_all(c);
 	return -1;
 }
 
-static int commit(const struct commit *c)
+static int commit(struct commit *c)
 {
 	uint64_t n_tokens = 0;
 
@@ -314,27 +371,15 @@ static int commit(const struct commit *c)
 	return 0;
 }
 
-static int check_commit(const struct kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
+int kvc_commit(kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
 {
+	struct commit c = {.writer = writer, .seqs = seqs, .n_seqs = n_seqs};
+
 	if (session_check(writer->session))
 		return -1;
 	if (!seqs && n_seqs)
 		return kvc_fail(KVC_EINVAL, "seqs is NULL and n_seqs %zu", n_seqs);
-	for (size_t i = 0; i < n_seqs; i++)
-		if (seqs[i]->writer != writer || !seqs[i]->is_open)
-			return kvc_fail(KVC_EINVAL, "sequence %zu %s", i,
-					seqs[i]->writer != writer ? "belongs to another writer" :
-								    "has no open update");
-	return n_seqs > 1 ? seqs_distinct(seqs, n_seqs) : 0;
-}
-
-int kvc_commit(kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
-{
-	struct commit c = {writer, seqs, n_seqs};
-
-	if (check_commit(writer, seqs, n_seqs))
-		return -1;
 	if (seqs ? n_seqs == 0 : !writer->open)
 		return 0;
-	return commit(&c);
+	return survey(&c) ? -1 : commit(&c);
 }

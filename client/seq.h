@@ -61,6 +61,7 @@ struct kvc_writer {
 	struct kv_shm_writer *shm;
 	uint64_t update;       /* committed update that the mirrors show */
 	uint32_t deadline_ms;  /* longest wait for a word that the core holds */
+	uint64_t n_lists;      /* of sequences that calls got */
 	struct kvc_seq *seqs;  /* all handles */
 	struct kvc_seq *open;  /* those with an open update */
 	struct kvc_seq *spare; /* handles on spare places, for local forks */
@@ -76,20 +77,20 @@ struct seq_copied {
 };
 
 struct seq_group {
-	struct kv_shm_entry *copies[2]; /* in the segment, n_entries each */
-	uint32_t n_entries;
 	uint64_t first_block;
 	uint64_t end_block;
-	struct kvc_block *mirror; /* [n_entries] */
-	uint32_t *meta;           /* [n_entries] freeze count of the entry, and in the top
-					   bit which of its copies counts */
-	struct block_stack spares;
-	struct block_stack release;
 	/* what the open update puts into the table; the mirror shows it already: numbers
 	 * [end_block, pending_end), and blocks that were copied */
 	uint64_t pending_end;
-	struct seq_copied *copied; /* [n_entries] */
 	uint32_t n_copied;
+	uint32_t n_entries;
+	struct seq_copied *copied;      /* [n_entries] */
+	struct kv_shm_entry *copies[2]; /* in the segment, n_entries each */
+	struct kvc_block *mirror;       /* [n_entries] */
+	uint32_t *meta;                 /* [n_entries] freeze count of the entry, and in the top
+					   bit which of its copies counts */
+	struct block_stack spares;
+	struct block_stack release;
 	/* a batch row: block i is to be batch_first + i; arena 0: no batch */
 	struct kvc_block batch_first;
 };
@@ -125,9 +126,11 @@ struct kvc_seq {
 	uint64_t max_tokens;
 	struct kv_head head;  /* committed, as of writer->update */
 	uint8_t head_copy;    /* which copy in the segment says so */
-	struct kv_head fresh; /* while somebody else's update is looked at */
+	struct kv_head fresh; /* that comes with an update: one's own that is published, or
+				 somebody else's that is looked at */
+	uint32_t n_groups;
 	bool named;
-	bool listed; /* seen in the list of a call: finds one named twice */
+	uint64_t listed; /* the last list of a call that it was in: finds one named twice */
 	/* open update */
 	bool is_open;
 	bool is_prepared;     /* while it is being committed */
@@ -147,7 +150,6 @@ struct kvc_seq {
 	const char *split_reason; /* of a batch row: why it left its run; NULL: it did not */
 	void *memory;             /* the mapping that holds mirrors and stacks */
 	size_t memory_bytes;
-	uint32_t n_groups;
 	struct seq_group groups[KV_GROUPS_MAX];
 };
 
@@ -306,8 +308,8 @@ void update_leave(struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t 
 /* What was rolled back of a group is forgotten. */
 void update_drop_future(struct kvc_seq *seq, uint32_t group);
 
-/* -1 with KVC_EINVAL if a sequence is in the list twice. */
-int seqs_distinct(kvc_seq *const *seqs, size_t n_seqs);
+/* -1 with KVC_EINVAL if a sequence is in the list twice; all are of this writer. */
+int seqs_distinct(struct kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs);
 
 /* Begins the first update of a new sequence without a journal, which fills the slots of all its
  * n_tokens tokens, rings past their bound too: the caller writes every slot. -1: KVC_ERESERVE. */
@@ -367,6 +369,12 @@ static inline void group_set_freeze(struct seq_group *g, uint64_t index, uint64_
 static inline void group_restart(struct seq_group *g, uint64_t number)
 {
 	g->first_block = g->end_block = g->pending_end = number;
+}
+
+/* The open update adds blocks to the group or has copied some. */
+static inline bool seq_group_changes(const struct seq_group *g)
+{
+	return g->end_block != g->pending_end || g->n_copied != 0;
 }
 
 /* Entry of a block number. */

@@ -229,15 +229,14 @@ void update_drop_future(struct kvc_seq *seq, uint32_t group)
 	g->end_block = g->pending_end = end;
 }
 
-int seqs_distinct(kvc_seq *const *seqs, size_t n_seqs)
+int seqs_distinct(struct kvc_writer *writer, kvc_seq *const *seqs, size_t n_seqs)
 {
-	size_t n = 0;
+	uint64_t list = ++writer->n_lists;
 
-	while (n < n_seqs && !seqs[n]->listed)
-		seqs[n++]->listed = true;
-	for (size_t i = 0; i < n; i++)
-		seqs[i]->listed = false;
-	if (n < n_seqs)
-		return kvc_fail(KVC_EINVAL, "sequence %zu is in the list twice", n);
+	for (size_t i = 0; i < n_seqs; i++) {
+		if (seqs[i]->listed == list)
+			return kvc_fail(KVC_EINVAL, "sequence %zu is in the list twice", i);
+		seqs[i]->listed = list;
+	}
 	return 0;
 }

@@ -62,9 +62,39 @@ static void copy_rows(char *to, const char *from, size_t row_bytes, size_t strid
 		stream_copy(to + i * row_bytes, from + i * stride, row_bytes);
 }
 
+/* Raw K and V in one walk over the blocks: this is the hottest loop of all. */
+static void copy_tokens(const struct kvc_seq *seq, uint32_t layer, uint64_t slot, uint64_t n_tokens,
+			struct source from)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct kv_layer_map *map = &layout->layer_maps[layer];
+	const struct kv_region *k = &layout->regions[map->first_region];
+	const struct kv_region *v = k + 1; /* raw: codes and nothing else */
+	const uint32_t in_group = map->first_region - layout->groups[map->group].first_region;
+
+	for (uint64_t end = slot + n_tokens, n; slot < end; slot += n, from = source_at(from, n)) {
+		uint64_t index = slot / layout->block_tokens;
+		uint64_t in_block = slot - index * layout->block_tokens;
+		struct kvc_block block = seq->groups[map->group].mirror[index];
+		const struct arena_map *arena = session_arena_mapped(seq->writer->session,
+								     block.arena);
+		uint64_t row = (uint64_t)block.block * layout->block_tokens + in_block;
+
+		n = layout->block_tokens - in_block;
+		if (n > end - slot)
+			n = end - slot;
+		copy_rows(arena->base + arena->region_off[in_group] + row * k->row_bytes, from.k,
+			  k->row_bytes, from.k_stride_bytes, n);
+		if (from.v)
+			copy_rows(arena->base + arena->region_off[in_group + 1] +
+					  row * v->row_bytes,
+				  from.v, v->row_bytes, from.v_stride_bytes, n);
+	}
+}
+
 /* K or V of a layer: how it is stored, and where the tokens come from. */
 struct vectors {
-	const struct kv_codec *codec; /* NULL: an opaque layout */
+	const struct kv_codec *codec;
 	uint32_t n_heads;
 	const char *from;
 	size_t stride_bytes;
@@ -74,7 +104,7 @@ static struct vectors vectors_of(const struct kvc_seq *seq, uint32_t layer, bool
 				 struct source from)
 {
 	return (struct vectors){
-		.codec = seq->layout->codecs ? &seq->layout->codecs[2 * layer + is_value] : NULL,
+		.codec = &seq->layout->codecs[2 * layer + is_value],
 		.n_heads = kv_layout_heads(seq->layout->fields, layer),
 		.from = is_value ? from.v : from.k,
 		.stride_bytes = is_value ? from.v_stride_bytes : from.k_stride_bytes,
@@ -103,30 +133,39 @@ static uint64_t quantise_tokens(const struct vectors *v, uint64_t n_tokens,
 	return done;
 }
 
-static int store_tokens(const struct kvc_seq *seq, uint32_t layer, bool is_value, uint64_t first,
-			uint64_t n_tokens, struct source from)
+static int store_vectors(const struct kvc_seq *seq, uint32_t layer, bool is_value, uint64_t first,
+			 uint64_t slot, uint64_t n_tokens, struct source from)
 {
 	struct vectors v = vectors_of(seq, layer, is_value, from);
-	uint32_t group = seq->layout->fields->layer_maps[layer].group;
-	uint64_t slot = kv_layout_slots(seq->layout->fields, group,
-					seq->head.length_tokens + first);
 
-	for (uint64_t end = slot + n_tokens, n; slot < end; slot += n, first += n) {
+	for (uint64_t end = slot + n_tokens, n, done; slot < end; slot += n, first += n) {
 		struct kv_codec_at to = slot_vectors(seq, layer, is_value, slot);
-		uint64_t done;
 
 		n = slots_in_block(seq, slot, end);
-		if (!v.codec || v.codec->format == KV_FORMAT_RAW) {
-			copy_rows(to.codes, v.from, to.codes_stride * v.n_heads, v.stride_bytes, n);
-		} else {
-			done = quantise_tokens(&v, n, &to);
-			if (done < n * v.n_heads)
-				return fail_value(layer, is_value, first + done / v.n_heads,
-						  done % v.n_heads);
-		}
+		done = quantise_tokens(&v, n, &to);
+		if (done < n * v.n_heads)
+			return fail_value(layer, is_value, first + done / v.n_heads,
+					  done % v.n_heads);
 		v.from += n * v.stride_bytes;
 	}
 	return 0;
+}
+
+/* Tokens [first, first + n_tokens) of the update go to new slots. */
+static int store_tokens(const struct kvc_seq *seq, uint32_t layer, uint64_t first,
+			uint64_t n_tokens, struct source from)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	uint64_t slot = seq->head.length_tokens + first;
+
+	if (!seq->layout->codecs ||
+	    (layout->k_format == KV_FORMAT_RAW && layout->v_format == KV_FORMAT_RAW)) {
+		copy_tokens(seq, layer, slot, n_tokens, from);
+		return 0;
+	}
+	if (store_vectors(seq, layer, false, first, slot, n_tokens, from))
+		return -1;
+	return from.v ? store_vectors(seq, layer, true, first, slot, n_tokens, from) : 0;
 }
 
 /* ---- rows --------------------------------------------------------------------------------- */
@@ -181,8 +220,7 @@ static int write_tokens(struct kvc_seq *seq, uint32_t layer, uint64_t first, uin
 	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
 		slots_end = 0;
 	if (slots_end > first) {
-		if (store_tokens(seq, layer, false, first, slots_end - first, from) ||
-		    (from.v && store_tokens(seq, layer, true, first, slots_end - first, from)))
+		if (store_tokens(seq, layer, first, slots_end - first, from))
 			return -1;
 		from = source_at(from, slots_end - first);
 		first = slots_end;
