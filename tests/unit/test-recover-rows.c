@@ -525,6 +525,7 @@ static void test_new_journal_block(void **state)
 {
 	struct world w;
 	struct kv_head head;
+	static const uint8_t no_bytes[STORED_MAX];
 	struct kv_row nothing = {.kind = KV_ROW_VOID};
 	uint32_t g;
 
@@ -533,7 +534,7 @@ static void test_new_journal_block(void **state)
 	g = w.a.layout->journal_group;
 	head = craft_head(&w.a, w.seqs[0].place);
 	for (; head.journal_end < rows_per_block(&w) - 2; head.journal_end++)
-		put_row(&w, 0, head.journal_end, &nothing, "");
+		put_row(&w, 0, head.journal_end, &nothing, no_bytes);
 	craft_open(&w.a, 0);
 	craft_head_put(&w.a, w.seqs[0].place, &head);
 	craft_close(&w.a, 0);
