@@ -48,21 +48,34 @@ static int bad_block(const struct session *session, const struct place *place, u
 			  g, kv_ref_block(ref), kv_ref_arena(ref));
 }
 
+/* Blocks of a base in a group, by number. */
+struct base_blocks {
+	const uint64_t *refs;
+	uint64_t first, n;
+};
+
+static struct base_blocks base_blocks(const struct state *base, const struct place *place,
+				      uint32_t g)
+{
+	if (!base || base->layout != place->layout)
+		return (struct base_blocks){NULL, 0, 0};
+	return (struct base_blocks){base->refs[g], base->first_block[g], base->n_blocks[g]};
+}
+
 /* One group's references, from numbers of the session to those of the core, in place. */
 static int translate(const struct session *session, const struct place *place,
 		     const struct state *base, uint32_t g, const struct seg_state *seg,
 		     struct errbuf *err)
 {
+	struct base_blocks shared = base_blocks(base, place, g);
 	const struct arena *arena = NULL;
 	uint64_t *refs = seg->refs[g];
 	uint32_t number = 0;
 	bool own = false;
 
-	if (base && base->layout != place->layout)
-		base = NULL;
 	for (uint64_t i = 0; i < seg->n_blocks[g]; i++) {
 		uint32_t block = kv_ref_block(refs[i]);
-		const uint64_t *shared;
+		uint64_t at = seg->first_block[g] + i - shared.first; /* wraps below its first */
 		uint64_t gref;
 
 		if (kv_ref_arena(refs[i]) != number) {
@@ -73,12 +86,9 @@ static int translate(const struct session *session, const struct place *place,
 		if (!arena || block >= arena->n_blocks)
 			return bad_block(session, place, g, seg->first_block[g] + i, refs[i], err);
 		gref = gref_make(arena->id, block);
-		if (!own || !arena_has_granted(arena, block)) {
-			shared = base ? state_block(base, g, seg->first_block[g] + i) : NULL;
-			if (!shared || *shared != gref)
-				return bad_block(session, place, g, seg->first_block[g] + i,
-						 refs[i], err);
-		}
+		if (!(own && arena_has_granted(arena, block)) &&
+		    !(at < shared.n && shared.refs[at] == gref))
+			return bad_block(session, place, g, seg->first_block[g] + i, refs[i], err);
 		refs[i] = gref;
 	}
 	return 0;
