@@ -137,7 +137,7 @@ static void test_layout_defaults(void **state)
 	assert_int_equal(fields->v_format, KV_FORMAT_RAW);
 	assert_int_equal(kv_layout_token_bytes(fields), 2 * 4 * 128 * 2);
 	assert_int_equal(fields->block_tokens, 128);
-	assert_int_equal(fields->n_groups, 1);
+	assert_int_equal(fields->n_layer_groups, 1);
 	kv_layout_free(fields);
 }
 
@@ -151,7 +151,7 @@ static void test_layout_widest_group(void **state)
 	(void)state;
 	assert_non_null(fields);
 	assert_int_equal(fields->block_tokens, 128);
-	assert_int_equal(fields->n_groups, 2);
+	assert_int_equal(fields->n_layer_groups, 2);
 	assert_int_equal(fields->max_slots, 100);
 	kv_layout_free(fields);
 }
@@ -178,7 +178,9 @@ static void refused(const struct kvc_layout_options *o, int status, const char *
 static void test_layout_refused(void **state)
 {
 	static const struct kvc_layer layer = {4, 64, 64, 0};
-	static const struct kvc_plane plane = {"scores", KVC_PLANE_SLOT, 4};
+	static const struct kvc_layer narrow = {4, 16, 8, 0};
+	static const struct kvc_plane plane = {"scores", KVC_PLANE_SLOT,
+					       KV_SLOT_PLANE_BYTES_MAX + 1};
 	static const struct kvc_tag tag = {NULL, "1"}, twice[2] = {{"a", "1"}, {"a", "2"}};
 	struct kvc_layout_options o;
 
@@ -195,12 +197,15 @@ static void test_layout_refused(void **state)
 	o.dtype = 9;
 	refused(&o, KVC_ETOOBIG, "dtype");
 	o = options_of(&layer, 1);
-	o.k_format = KVC_INT8;
-	refused(&o, KVC_EUNSUPPORTED, "k_format");
+	o.k_format = KVC_INT8_MODEL + 1;
+	refused(&o, KVC_ETOOBIG, "k_format");
+	o = options_of(&narrow, 1);
+	o.v_format = KVC_U4;
+	refused(&o, KVC_EINVAL, "v_format");
 	o = options_of(&layer, 1);
 	o.n_planes = 1;
 	o.planes = &plane;
-	refused(&o, KVC_EUNSUPPORTED, "planes");
+	refused(&o, KVC_ETOOBIG, "planes, plane \"scores\"");
 	o = options_of(&layer, 1);
 	o.n_tags = 1;
 	o.tags = &tag;
