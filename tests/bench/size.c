@@ -26,8 +26,10 @@ static void measure(const char *name, uint32_t format)
 	BENCH_CHECK(kvc_seq_drop(seq) == 0);
 	before = all_bytes(&cache);
 	seq = bench_seq(&cache, TOKENS, 0, NULL);
-	result->value = (all_bytes(&cache) - before) / TOKENS;
-	result->measured = true;
+	*result = (struct bench_result){
+		.measured = true,
+		.value = (all_bytes(&cache) - before) / TOKENS,
+	};
 	BENCH_CHECK(kvc_seq_drop(seq) == 0);
 	bench_cache_close(&cache);
 }
