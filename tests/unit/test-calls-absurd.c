@@ -166,15 +166,18 @@ static int64_t call_journal_set(struct world *w)
 {
 	static const uint32_t keep[] = {0, 1, 2, UINT32_MAX};
 	static const uint64_t rows[] = {0, 0, 1, 2, 5, 40, 200, UINT64_MAX};
-	struct kvc_journal_options options = {
-		.size = draw(w, 20) ? sizeof(options) : number(w) % 100,
-		.mode = (uint32_t)(draw(w, 9) ? 1 + draw(w, 2) : draw(w, 4)),
-		.when_full = (uint32_t)(draw(w, 3) ? 0 : draw(w, 3)),
-		.max_rows = rows[draw(w, 8)],
-		.keep_steps = keep[draw(w, 4)],
-	};
+	struct {
+		struct kvc_journal_options options;
+		char more[100]; /* of a later header */
+	} o = {.options = {
+		       .size = draw(w, 20) ? sizeof(o.options) : number(w) % 100,
+		       .mode = (uint32_t)(draw(w, 9) ? 1 + draw(w, 2) : draw(w, 4)),
+		       .when_full = (uint32_t)(draw(w, 3) ? 0 : draw(w, 3)),
+		       .max_rows = rows[draw(w, 8)],
+		       .keep_steps = keep[draw(w, 4)],
+	       }};
 
-	return kvc_journal_set(*any(w), draw(w, 20) ? &options : NULL);
+	return kvc_journal_set(*any(w), draw(w, 20) ? &o.options : NULL);
 }
 
 static int64_t call_begin(struct world *w)
