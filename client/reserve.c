@@ -149,7 +149,7 @@ static int check_length(const struct kvc_seq *seq, uint64_t n_tokens)
 	return 0;
 }
 
-/* A replay journal forgets nothing. */
+/* A replay journal forgets nothing. An update has room for one record more than it may need. */
 static int check_rows(const struct kvc_seq *seq, uint64_t n_tokens)
 {
 	uint64_t end = seq->is_open ? seq->open_rows_end : seq->head.journal_end;
@@ -158,7 +158,7 @@ static int check_rows(const struct kvc_seq *seq, uint64_t n_tokens)
 	if (seq_mode(seq) != KV_JOURNAL_REPLAY || n_tokens == 0)
 		return 0;
 	rows += seq_token_rows(seq, n_tokens) - (rows != 0); /* its first record is there */
-	if (rows <= seq->journal.max_rows)
+	if (rows < seq->journal.max_rows)
 		return 0;
 	return kvc_fail(KV_EJOURNAL,
 			"the journal would have %llu rows with %llu tokens more, it may have %llu; "

@@ -41,6 +41,10 @@ tests_integration_test_journals_SOURCES = tests/integration/test-journals.c \
 	tests/integration/shadow.c tests/integration/shadow.h
 tests_integration_test_journals_LDADD = libkvtestclient.la
 
+integration_tests += tests/integration/test-journal-limits
+tests_integration_test_journal_limits_SOURCES = tests/integration/test-journal-limits.c
+tests_integration_test_journal_limits_LDADD = libkvtestclient.la
+
 integration_tests += tests/integration/test-layouts
 tests_integration_test_layouts_SOURCES = \
 	tests/integration/test-layouts.c tests/integration/shadow.c tests/integration/shadow.h
