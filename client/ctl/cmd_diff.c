@@ -120,7 +120,7 @@ static int compare(struct ctl *ctl, const struct held *held, uint64_t max_lines)
 	json_decref(d.rows);
 	if (n < 0)
 		return held_fail(ctl, held[0].name);
-	return n ? CTL_FAILED : CTL_OK;
+	return n ? CTL_DIFFER : CTL_OK;
 }
 
 int cmd_diff(struct ctl *ctl, const struct ctl_args *args)

@@ -26,7 +26,8 @@ enum ctl_exit {
 	CTL_FAILED = 1,    /* refused or failed */
 	CTL_USAGE = 2,     /* the command line is wrong */
 	CTL_NO_DAEMON = 3, /* nobody answers */
-	CTL_CORRUPT = 4    /* stored bytes are not what they were */
+	CTL_CORRUPT = 4,   /* stored bytes are not what they were */
+	CTL_DIFFER = 5     /* diff found a difference */
 };
 
 struct kvc_session;

@@ -170,7 +170,7 @@ static void test_marks(void **state)
 	digest_of("j/marks", 14, digests[1]);
 	assert_memory_equal(digests[0], digests[1], 16);
 	expect(1, "rollback j/marks --mark 2", "none of them is number 2");
-	expect(1, "journal j/marks --mode none", "rows, or the sequence marks");
+	expect(1, "journal j/marks --mode none", "the sequence 1 marks");
 	expect(0, "mark j/marks --release 1", "released mark 1, 0 marks left");
 	expect(1, "mark j/marks --release 1", "none of them is number 1");
 	expect(0, "rm j/marks", "removed");
@@ -195,7 +195,7 @@ static void test_replay_and_fold(void **state)
 	expect(0, "snapshot j/a j/a.1", "j/a.1");
 	expect(0, "journal j/a.1", "6, back to 11 tokens");
 	expect(0, "diff j/a j/a.1", "are equal: 17 tokens");
-	expect(1, "diff j/a j/b", "length");
+	expect(5, "diff j/a j/b", "length");
 	expect(0, "journal j/b --mode replay", "j/b: journal mode replay");
 	expect(1, "replay j/a.1 --onto j/b --steps 7", "its journal has 6 steps, not 7");
 	expect(0, "replay j/a.1 --onto j/b --steps 4", "j/b: 4 steps of j/a.1, 15 tokens now");
@@ -211,7 +211,7 @@ static void test_replay_and_fold(void **state)
 	expect(0, "journal j/b --json", "\"mode\": \"replay\"");
 	expect(0, "fold j/b", "17 of 17 tokens in blocks");
 	expect(0, "journal j/b", "0 in 0 B");
-	expect(1, "diff j/a.1 j/b --lines 2", "more places");
+	expect(5, "diff j/a.1 j/b --lines 2", "more places");
 	digest_of("j/a", 17, digests[2]);
 	assert_memory_equal(digests[0], digests[2], 16);
 	expect(1, "fold j/a.1", "is a snapshot");
@@ -262,10 +262,10 @@ static void test_diff(void **state)
 	ok(kvc_scatter(seq, 1, 2, index, 1, rows, rows, NULL));
 	ok(kvc_commit(writer, &seq, 1));
 	kvc_seq_free(seq);
-	expect(1, "diff j/one j/two", "    1     0  k     3-4\n");
+	expect(5, "diff j/one j/two", "    1     0  k     3-4\n");
 	assert_non_null(strstr(out, "    1     1  v     3-4\n"));
 	assert_non_null(strstr(out, "j/one and j/two: 8 differences\n"));
-	expect(1, "diff j/one j/two --json", "\"n_differences\": 8");
+	expect(5, "diff j/one j/two --json", "\"n_differences\": 8");
 	expect(0, "rollback j/one --steps 1", "10 tokens now");
 	expect(0, "diff j/one j/two", "equal");
 	expect(1, "diff j/one nobody", "nobody");
