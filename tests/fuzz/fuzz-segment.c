@@ -65,6 +65,33 @@ static void fill(const struct kv_layout *layout, struct seg_state *state)
 	}
 }
 
+static void put_record(struct bare *bare, uint64_t row, const struct kv_record *record)
+{
+	const struct kv_layout *layout = bare->layout.fields;
+	const struct kv_journal_shape *shape = &layout->journal[KV_JOURNAL_REPLAY];
+	char *block = bare->arenas[layout->journal_group].map.base +
+		      (row >> shape->rows_log2) * layout->groups[layout->journal_group].block_bytes;
+	const struct kv_row header = {.kind = KV_ROW_RECORD};
+
+	memcpy(block + kv_row_off(shape, row), &header, sizeof(header));
+	memcpy(block + kv_row_payload_off(shape, row), record, sizeof(*record));
+}
+
+/* One step of rows that nobody wrote, between two records. */
+static void fill_journal(struct bare *bare, const struct kv_head *head)
+{
+	put_record(bare, 0,
+		   &(struct kv_record){
+			   .update = 1, .length_tokens = BASE, .position = BASE, .planes = 1});
+	put_record(bare, head->journal_end - 1,
+		   &(struct kv_record){.update = 1,
+				       .length_tokens = LENGTH,
+				       .position = LENGTH,
+				       .planes = kv_planes_now(head->planes),
+				       .n_rows = (uint32_t)head->journal_end - 2,
+				       .n_steps = 1});
+}
+
 /* Writers, arena numbers and places: up to here words are stored; tables: two pages of each. */
 static void scribble(struct bare *bare, const struct seg_place *place, const uint8_t *data,
 		     size_t size)
@@ -179,6 +206,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	must(state != NULL);
 	fill(bare->layout.fields, state);
+	fill_journal(bare, &state->head);
 	seq = bare_seq(bare, writer, MAX_TOKENS, state);
 	must(seq != NULL);
 	seg_state_fini(state);
