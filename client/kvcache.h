@@ -543,7 +543,8 @@ KVC_PUBLIC int kvc_rollback_steps(kvc_seq *seq, uint64_t n_steps);
  * Applies steps again that a rollback took back and nothing has overwritten: n_steps of them, 0:
  * all. Returns how many; -1 on error: KVC_EJOURNAL (there are fewer), KVC_EUNSUPPORTED (no journal;
  * or an undo journal, and the steps took new slots, whose bytes are not in it). Only the handle
- * that went back knows them. Writer's thread.
+ * that went back knows them, and only until an update is begun, also one that is refused for lack
+ * of a reserve or aborted. Writer's thread.
  */
 KVC_PUBLIC int64_t kvc_replay(kvc_seq *seq, uint64_t n_steps);
 
