@@ -110,7 +110,8 @@ static void test_scatter(void **state)
 	jw_ok(kvc_scatter(seq, 0, 2, twice, 0, some, some, NULL)); /* other heads */
 	jw_fails(kvc_scatter(seq, 0, 2, same, 0, some, some, NULL), KVC_EINVAL, "head 1");
 	jw_fails(kvc_scatter(seq, 0, 4, far, 1, some, some, NULL), KVC_ERANGE, "slot 10");
-	jw_fails(kvc_scatter(seq, 0, 11, far, 1, some, some, NULL), KVC_ERANGE, "11 slots of 10");
+	jw_fails(kvc_scatter(seq, 0, 11, far, 1, some, some, NULL), KVC_ERANGE,
+		 "n is 11; layer 0 has 10 slots");
 	jw_ok(kvc_scatter(seq, 0, 0, good, 1, some, some, NULL));
 	jw_ok(kvc_scatter(seq, 0, 4, good, 1, NULL, NULL, no_planes));
 	jw_ok(kvc_scatter(seq, 0, 4, good, 1, NULL, NULL, planes));
@@ -250,7 +251,7 @@ static void test_journal_set(void **state)
 	set_fails(seq, 3, 0, KVC_EINVAL, "modes are 0 to 2");
 	set_fails(seq, 1, 2, KVC_EINVAL, "when_full");
 	set_fails(seq, 2, 1, KVC_EINVAL, "fold it");
-	set_fails(seq, 0, 0, KVC_EBUSY, "fold a replay journal");
+	set_fails(seq, 0, 0, KVC_EBUSY, "leave the journal behind by a fork");
 	set_fails(seq, 2, 0, KVC_EBUSY, "release marks");
 	set_fails(snapshot, 1, 0, KVC_EREADONLY, "fork it");
 	jw_mark(w, marked, &mark);
