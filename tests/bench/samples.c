@@ -2,16 +2,16 @@
  * samples: five sampled completions of one prompt, 1,500 and 64 tokens, by the example model over
  * an int8 base with replay journals, one process after the other.
  *
- * The product is six processes: one computes the prompt, publishes it and goes; five come, fork it,
- * sample and go. The reference is one process that computes the prompt once and samples five times,
- * with private buffers of the same format and the same arithmetic. All inherit a loaded model from
- * the group, which never opens a session.
+ * The product is six processes: one attaches, computes the prompt, publishes it and closes; five
+ * attach, fork it, sample and close. The reference is one process that computes the prompt once and
+ * samples five times from it, going back between two: the same cache and the same arithmetic, but
+ * for attaching, forking and closing. All have loaded the model before the clock starts: they
+ * inherit it from the group, which never opens a session, and wait for their turn.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "client/examples/decode.h"
-#include "client/examples/kv_quantised.h"
 #include "client/examples/kv_shared.h"
 #include "client/examples/prompt.h"
 #include "tests/bench/bench.h"
@@ -60,6 +60,41 @@ static void sample(const struct samples *s, struct kv_cache *kv, unsigned seed)
 	CHECK(decode_run(&d, s->prompt.ids[N_PROMPT - 1], N_TOKENS, ids, &err), err);
 }
 
+struct cache {
+	kvc_session *session;
+	kvc_writer *writer;
+	kvc_seq *seq;
+	struct kv_cache *kv;
+};
+
+/* A fork of `source`, or an empty one. */
+static struct cache open_cache(const struct samples *s, const char *source)
+{
+	const struct kvc_session_options session = {.size = sizeof(session),
+						    .runtime_dir = bench_runtime_dir};
+	const struct kvc_seq_options options = {.size = sizeof(options), .max_tokens = MAX_TOKENS};
+	struct cache c = {.session = kvc_open(&session)};
+	struct errbuf err = {0};
+	kvc_layout *layout;
+
+	BENCH_CHECK(c.session);
+	BENCH_CHECK(c.writer = kvc_writer_new(c.session));
+	layout = kv_shared_layout(c.session, s->model, formats, &err);
+	CHECK(layout ? 0 : -1, err);
+	c.seq = source ? kvc_fork(c.writer, source, &options) :
+			 kvc_seq_new(c.writer, layout, &options);
+	BENCH_CHECK(c.seq);
+	c.kv = kv_shared_new(c.writer, c.seq, s->model, MAX_TOKENS, &err);
+	CHECK(c.kv ? 0 : -1, err);
+	return c;
+}
+
+static void close_cache(struct cache *c)
+{
+	kv_free(c->kv);
+	kvc_close(c->session); /* frees the sequence */
+}
+
 /* ---- product -------------------------------------------------------------------------------- */
 
 struct work {
@@ -67,56 +102,43 @@ struct work {
 	unsigned seed; /* 0: the prompt */
 };
 
-static kvc_seq *open_seq(kvc_session *session, kvc_writer *writer, const struct work *work)
-{
-	const struct kvc_seq_options options = {.size = sizeof(options), .max_tokens = MAX_TOKENS};
-	struct errbuf err = {0};
-	kvc_layout *layout = kv_shared_layout(session, work->samples->model, formats, &err);
-
-	if (!layout)
-		bench_die("samples: %s", err.text);
-	return work->seed ? kvc_fork(writer, NAME, &options) :
-			    kvc_seq_new(writer, layout, &options);
-}
-
 static void work_shared(int fd, void *arg)
 {
 	const struct work *work = arg;
-	const struct kvc_session_options options = {.size = sizeof(options),
-						    .runtime_dir = bench_runtime_dir};
 	const struct kvc_snapshot_options named = {
 		.size = sizeof(named), .name = NAME, .replace = 1};
-	kvc_session *session = kvc_open(&options);
-	kvc_writer *writer = session ? kvc_writer_new(session) : NULL;
-	kvc_seq *seq = writer ? open_seq(session, writer, work) : NULL;
-	struct kv_cache *kv;
+	struct cache c;
 
-	BENCH_CHECK(seq);
-	BENCH_CHECK(kv = kv_shared_new(writer, seq, work->samples->model, MAX_TOKENS, NULL));
+	bench_hear(fd);
+	c = open_cache(work->samples, work->seed ? NAME : NULL);
 	if (work->seed) {
-		sample(work->samples, kv, work->seed);
+		sample(work->samples, c.kv, work->seed);
 	} else {
-		prefill(work->samples, kv);
-		BENCH_CHECK(kvc_snapshot(seq, &named, NULL) == 0);
+		prefill(work->samples, c.kv);
+		BENCH_CHECK(kvc_snapshot(c.seq, &named, NULL) == 0);
 	}
-	kv_free(kv);
-	kvc_seq_free(seq);
-	kvc_close(session);
+	close_cache(&c);
 	bench_tell(fd, 1);
 }
 
 static double share(void *arg)
 {
+	struct bench_helper helpers[1 + N_SAMPLES];
 	struct work work = {.samples = arg};
-	uint64_t begin = bench_now_ns();
+	uint64_t begin;
+	double ns;
 
-	for (; work.seed <= N_SAMPLES; work.seed++) {
-		struct bench_helper helper = bench_helper_start(work_shared, &work);
-
-		bench_hear(helper.fd);
-		bench_helper_stop(&helper);
+	for (; work.seed <= N_SAMPLES; work.seed++)
+		helpers[work.seed] = bench_helper_start(work_shared, &work);
+	begin = bench_now_ns();
+	for (unsigned i = 0; i <= N_SAMPLES; i++) {
+		bench_tell(helpers[i].fd, 1);
+		bench_hear(helpers[i].fd);
 	}
-	return bench_since_ns(begin);
+	ns = bench_since_ns(begin);
+	for (unsigned i = 0; i <= N_SAMPLES; i++)
+		bench_helper_stop(&helpers[i]);
+	return ns;
 }
 
 /* ---- reference ------------------------------------------------------------------------------ */
@@ -124,24 +146,22 @@ static double share(void *arg)
 static void work_alone(int fd, void *arg)
 {
 	const struct samples *s = arg;
+	struct cache c = open_cache(s, NULL);
 	uint64_t begin = bench_now_ns();
-	struct errbuf err = {0};
-	struct kv_cache *kv = kv_private_for(s->model, formats, MAX_TOKENS, &err);
+	struct errbuf err;
 
-	if (!kv)
-		bench_die("samples: %s", err.text);
-	prefill(s, kv);
+	prefill(s, c.kv);
 	bench_tell(fd, bench_now_ns() - begin);
 	begin = bench_now_ns();
 	for (unsigned seed = 1; seed <= N_SAMPLES; seed++) {
-		sample(s, kv, seed);
-		CHECK(kv->ops->truncate(kv, N_PROMPT - 1, &err), err);
+		sample(s, c.kv, seed);
+		CHECK(c.kv->ops->truncate(c.kv, N_PROMPT - 1, &err), err);
 	}
-	kv_free(kv);
 	bench_tell(fd, bench_now_ns() - begin);
+	close_cache(&c);
 }
 
-/* Prompt once and five decodes, without what a process costs. */
+/* Prompt once and five decodes. */
 static double alone(void *arg)
 {
 	struct samples *s = arg;
