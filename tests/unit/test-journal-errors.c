@@ -252,10 +252,10 @@ static void test_journal_set(void **state)
 	set_fails(seq, 1, 2, KVC_EINVAL, "when_full");
 	set_fails(seq, 2, 1, KVC_EINVAL, "fold it");
 	set_fails(seq, 0, 0, KVC_EBUSY, "leave the journal behind by a fork");
-	set_fails(seq, 2, 0, KVC_EBUSY, "release marks");
+	set_fails(seq, 2, 0, KVC_EBUSY, "release the marks");
 	set_fails(snapshot, 1, 0, KVC_EREADONLY, "fork it");
 	jw_mark(w, marked, &mark);
-	set_fails(marked, 1, 0, KVC_EBUSY, "release marks");
+	set_fails(marked, 1, 0, KVC_EBUSY, "release the marks");
 	jw_ok(kvc_mark_release(marked, &mark));
 	jw_journal(w, marked, KVC_JOURNAL_UNDO);
 	jw_assert_picture(w, seq, &before);
