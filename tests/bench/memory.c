@@ -94,6 +94,7 @@ static void measure_forks(struct bench_cache *cache)
 	fork_base(cache, forks + 1, FORKS - 1);
 	result->value = used_kib(cache);
 	result->ratio = result->value / result->reference_value;
+	result->note[0] = '\0';
 	result->measured = result->has_reference = true;
 	for (unsigned i = 0; i < FORKS; i++)
 		BENCH_CHECK(kvc_seq_drop(forks[i]) == 0);

@@ -51,6 +51,7 @@ static void measure(struct rollback *at_long, struct rollback *at_short, uint64_
 	long_row->measured = long_row->has_reference = true;
 	short_row->value = long_row->reference_value;
 	short_row->measured = true;
+	long_row->note[0] = short_row->note[0] = '\0';
 }
 
 /* Both copies of each table entry that is to change: pages of the control segment. */
