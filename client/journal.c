@@ -214,8 +214,7 @@ int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 
 /* ---- index -------------------------------------------------------------------------------- */
 
-/* The row that an entry names, if it is in force below `end`. */
-static uint64_t row_at(const struct kvc_seq *seq, const uint32_t *at, uint64_t end)
+uint64_t journal_entry(const struct kvc_seq *seq, const uint32_t *at, uint64_t end)
 {
 	uint64_t first = seq->head.journal_first;
 	uint64_t row = first + (uint32_t)(*at - (uint32_t)first);
@@ -226,7 +225,7 @@ static uint64_t row_at(const struct kvc_seq *seq, const uint32_t *at, uint64_t e
 uint64_t journal_find_at(const struct kvc_seq *seq, const uint32_t *at, const struct kv_row *key,
 			 uint64_t end)
 {
-	uint64_t row = row_at(seq, at, end);
+	uint64_t row = journal_entry(seq, at, end);
 	const struct kv_row *header;
 
 	if (row == UINT64_MAX)
@@ -238,18 +237,10 @@ uint64_t journal_find_at(const struct kvc_seq *seq, const uint32_t *at, const st
 	return row;
 }
 
-void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t end)
-{
-	uint64_t row = row_at(seq, at, end);
-
-	if (row != UINT64_MAX)
-		__builtin_prefetch(journal_row(seq, row));
-}
-
 void journal_prefetch_payload(const struct kvc_seq *seq, const uint32_t *at, uint64_t end,
 			      size_t off, size_t n_bytes)
 {
-	uint64_t row = row_at(seq, at, end);
+	uint64_t row = journal_entry(seq, at, end);
 	const char *payload;
 
 	if (row == UINT64_MAX)

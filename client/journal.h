@@ -198,8 +198,9 @@ uint64_t journal_find_at(const struct kvc_seq *seq, const uint32_t *at, const st
 /* Does no later row in force name what this vector row names? header: a sane copy of its own. */
 bool journal_is_newest(const struct kvc_seq *seq, const struct kv_row *header, uint64_t row);
 
-/* Fetches the header that an entry names, for journal_find_at. */
-void journal_prefetch(const struct kvc_seq *seq, const uint32_t *at, uint64_t end);
+/* The row that an entry names, in force below `end`, whether it is one of the entry's key or not;
+ * UINT64_MAX: none. */
+uint64_t journal_entry(const struct kvc_seq *seq, const uint32_t *at, uint64_t end);
 
 /* The same, and bytes [off, off + n_bytes) of the row's payload. */
 void journal_prefetch_payload(const struct kvc_seq *seq, const uint32_t *at, uint64_t end,

@@ -334,15 +334,6 @@ static void complete(struct kvc_seq *seq, struct kv_row *header, char *payload, 
 	}
 }
 
-#define AHEAD 8u /* rows whose older ones are fetched */
-
-static void prefetch_older(const struct kvc_seq *seq, const struct kv_row *header, uint64_t end)
-{
-	if (header->kind == KV_ROW_VECTOR)
-		journal_prefetch(
-			seq, journal_index_at(seq, header->layer, header->head, header->slot), end);
-}
-
 /* Rows that lie side by side, from `first` on: each may displace one before it. */
 static void complete_rows(struct kvc_seq *seq, const struct journal_rows *rows, uint64_t first)
 {
@@ -353,14 +344,14 @@ static void complete_rows(struct kvc_seq *seq, const struct journal_rows *rows, 
 		uint32_t *at;
 		uint64_t prev;
 
-		if (i + AHEAD < rows->n)
-			prefetch_older(seq, &rows->headers[i + AHEAD], first);
 		if (header->kind != KV_ROW_VECTOR)
 			continue;
 		at = journal_index_at(seq, header->layer, header->head, header->slot);
-		prev = journal_find_at(seq, at, header, first + i);
+		prev = journal_entry(seq, at, first + i);
 		if (header->prev != journal_all_parts(seq, header->layer))
-			complete(seq, header, rows->payloads + i * payload_bytes, prev);
+			complete(seq, header, rows->payloads + i * payload_bytes,
+				 journal_find_at(seq, at, header, first + i));
+		/* What the entry said is kept as it was, and looked at when it is needed. */
 		header->prev = prev == UINT64_MAX ? 0 : prev + 1;
 		journal_index_put(seq, at, header, first + i);
 	}

@@ -33,7 +33,8 @@ enum kv_row_kind {
 #define KV_ROW_INNER 2u /* record: the step goes on behind it */
 
 struct kv_row {
-	uint64_t prev;  /* replay: row that it displaces, + 1; 0: none */
+	uint64_t prev;  /* replay: row that it displaces, + 1, if that row names the same (layer,
+			  head, slot); else, and if 0, none */
 	uint32_t slot;  /* of the layer's group */
 	uint32_t token; /* of the update */
 	uint16_t layer;
