@@ -341,7 +341,8 @@ int kvc_rollback_many(kvc_writer *writer, kvc_seq *const *seqs, const uint64_t *
 	if (n_seqs > KV_PLACES_MAX)
 		return kvc_fail(KVC_ETOOBIG, "%zu sequences are more than a session has, %u",
 				n_seqs, KV_PLACES_MAX);
-	if (many_heads(writer, seqs, remove_tokens, n_seqs, r) || seqs_distinct(writer, seqs, n_seqs))
+	if (many_heads(writer, seqs, remove_tokens, n_seqs, r) ||
+	    seqs_distinct(writer, seqs, n_seqs))
 		return -1;
 	if (n_seqs == 0)
 		return 0;
