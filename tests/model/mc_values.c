@@ -160,7 +160,7 @@ void mc_value_spoil(struct mc_world *w, uint32_t number)
 
 void mc_values_free(struct mc_world *w)
 {
-	for (uint32_t i = 1; i < w->n_values; i++)
+	for (uint32_t i = 0; i < w->n_values; i++)
 		free(w->values[i].full);
 	free(w->values);
 }
