@@ -452,6 +452,7 @@ static int role_victim(const char *dir, const char *arg, int in, int out)
 	digest = digest_of(seq);
 	if (write(out, &digest, sizeof(digest)) != (ssize_t)sizeof(digest))
 		return 1;
+	kvc_close(session);
 	return 0;
 }
 
