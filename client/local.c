@@ -71,29 +71,6 @@ static void move_reserve(struct kvc_seq *fork, struct kvc_seq *parent,
 	}
 }
 
-/* The writer's own freeze, while the word is open: the core cannot freeze at the same time. */
-static void freeze(struct kvc_seq *parent)
-{
-	struct kv_shm_place *shm = parent->shm;
-	uint64_t count = atomic_load_explicit(&shm->freeze_count, memory_order_relaxed);
-
-	for (uint32_t g = 0; g < parent->layout->fields->n_layer_groups; g++) {
-		uint64_t slots = kv_layout_slots(parent->layout->fields, g,
-						 parent->head.base_tokens);
-
-		if (atomic_load_explicit(&shm->frozen_slots[g], memory_order_relaxed) < slots)
-			atomic_store_explicit(&shm->frozen_slots[g], slots, memory_order_release);
-	}
-	if (seq_mode(parent) == KV_JOURNAL_REPLAY &&
-	    atomic_load_explicit(&shm->frozen_rows, memory_order_relaxed) <
-		    parent->head.journal_end)
-		atomic_store_explicit(&shm->frozen_rows, parent->head.journal_end,
-				      memory_order_release);
-	KV_FAULT_POINT();
-	atomic_store_explicit(&shm->freeze_count, count + 1, memory_order_release);
-	KV_FAULT_POINT();
-}
-
 /* Needs no second freeze if nothing was committed in the parent since the last one. */
 static uint64_t header_stamp(const struct kvc_seq *seq)
 {
@@ -186,7 +163,7 @@ static struct kvc_seq *fork_into(struct kvc_seq *fork, struct kvc_seq *parent,
 	}
 	stamp = header_stamp(parent);
 	if (seq_is_live(parent) && parent->frozen_stamp != stamp)
-		freeze(parent);
+		kv_place_freeze(parent->shm, parent->layout->fields, &parent->head);
 	parent->frozen_stamp = stamp;
 	reset(fork, parent);
 	share_table(fork, parent, &head);

@@ -62,14 +62,9 @@ uint64_t hold_update(struct kv_shm_writer *writer)
 	return kv_word_update(kv_word_load(writer));
 }
 
-static void raise_to(_Atomic uint64_t *mark, uint64_t to)
-{
-	if (atomic_load_explicit(mark, memory_order_relaxed) < to)
-		atomic_store_explicit(mark, to, memory_order_release);
-}
-
 int hold_freeze(const struct segment *segment, struct seg_place *place,
-		const struct seg_state *state, bool *bumped, struct errbuf *err)
+		const struct kv_layout *layout, const struct seg_state *state, bool *bumped,
+		struct errbuf *err)
 {
 	struct kv_shm_place *shm = segment_place(segment, place->index);
 	uint64_t count = atomic_load_explicit(&shm->freeze_count, memory_order_relaxed);
@@ -83,14 +78,7 @@ int hold_freeze(const struct segment *segment, struct seg_place *place,
 			"the sequence was frozen %llu times, the limit; fork it and go on "
 			"with the fork",
 			(unsigned long long)count);
-	for (uint32_t g = 0; g < place->n_layer_groups; g++)
-		raise_to(&shm->frozen_slots[g], state->n_slots[g]);
-	/* blocks of an undo journal are in no snapshot */
-	if (kv_head_mode(state->head.state) == KV_JOURNAL_REPLAY)
-		raise_to(&shm->frozen_rows, state->head.journal_end);
-	KV_FAULT_POINT();
-	atomic_store_explicit(&shm->freeze_count, count + 1, memory_order_release);
-	KV_FAULT_POINT();
+	kv_place_freeze(shm, layout, &state->head);
 	place->frozen_stamp = state->stamp;
 	*bumped = true;
 	return 0;

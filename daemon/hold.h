@@ -25,13 +25,14 @@ void hold_cancel(struct kv_shm_writer *writer);
 uint64_t hold_update(struct kv_shm_writer *writer);
 
 /*
- * Freeze of one place under a hold, for a state that was read from it: raises frozen slots, with a
- * replay journal frozen rows, and the freeze count. -1 KV_ELIMIT when the count is used up (fork the
+ * Freeze of one place under a hold, for a state that was read from it: kv_place_freeze() in
+ * proto/journal.h. -1 KV_ELIMIT when the count is used up (fork the
  * sequence instead). Skips the bump if nothing was committed in this sequence since its last freeze:
  * *bumped says.
  */
 int hold_freeze(const struct segment *segment, struct seg_place *place,
-		const struct seg_state *state, bool *bumped, struct errbuf *err);
+		const struct kv_layout *layout, const struct seg_state *state, bool *bumped,
+		struct errbuf *err);
 
 /*
  * Operator's rollback under a hold, first part: clears stamps above the committed update and

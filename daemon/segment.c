@@ -272,7 +272,6 @@ int segment_table_alloc(struct segment *segment, struct seg_place *place,
 	uint64_t off;
 
 	place->n_groups = layout->n_groups;
-	place->n_layer_groups = layout->n_layer_groups;
 	for (uint32_t g = 0; g < layout->n_groups; g++)
 		place->n_entries[g] = segment_n_entries(layout, g, place->max_tokens);
 	off = take_space(segment, tables_bytes(place));

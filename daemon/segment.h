@@ -30,7 +30,6 @@ struct seg_place {
 	uint32_t index;
 	uint32_t writer;
 	uint32_t n_groups;
-	uint32_t n_layer_groups; /* the first of them: those that have slots */
 	uint64_t layout_id;
 	uint64_t seq_id;
 	uint64_t max_tokens;

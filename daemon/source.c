@@ -127,7 +127,8 @@ int sources_freeze(struct command *cmd, struct sources *sources)
 
 		if (!source->seg) /* not live, or frozen already */
 			continue;
-		if (hold_freeze(&session->segment, &place->seg, source->seg, &bumped, &cmd->err))
+		if (hold_freeze(&session->segment, &place->seg, place->layout->layout, source->seg,
+				&bumped, &cmd->err))
 			return -1;
 		if (bumped)
 			holds_find(cmd, session, place->seg.writer)->bumped = true;

@@ -454,7 +454,6 @@ static int load_place(struct loader *loader, const void *p, uint32_t n, struct e
 	place->seg = (struct seg_place){.index = r->index,
 					.writer = r->writer,
 					.n_groups = r->n_groups,
-					.n_layer_groups = place->layout->layout->n_layer_groups,
 					.layout_id = r->layout_id,
 					.seq_id = r->kind == PLACE_SPARE ? 0 : r->object_id,
 					.max_tokens = r->max_tokens};

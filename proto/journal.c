@@ -55,6 +55,27 @@ void kv_head_share(struct kv_head *head)
 	head->planes = kv_planes(kv_planes_now(head->planes), kv_planes_now(head->planes));
 }
 
+static void raise_to(_Atomic uint64_t *mark, uint64_t to)
+{
+	if (atomic_load_explicit(mark, memory_order_relaxed) < to)
+		atomic_store_explicit(mark, to, memory_order_release);
+}
+
+void kv_place_freeze(struct kv_shm_place *place, const struct kv_layout *layout,
+		     const struct kv_head *head)
+{
+	uint64_t count = atomic_load_explicit(&place->freeze_count, memory_order_relaxed);
+
+	for (uint32_t g = 0; g < layout->n_layer_groups; g++)
+		raise_to(&place->frozen_slots[g], kv_layout_slots(layout, g, head->base_tokens));
+	/* blocks of an undo journal are in no snapshot */
+	if (kv_head_mode(head->state) == KV_JOURNAL_REPLAY)
+		raise_to(&place->frozen_rows, head->journal_end);
+	KV_FAULT_POINT();
+	atomic_store_explicit(&place->freeze_count, count + 1, memory_order_release);
+	KV_FAULT_POINT();
+}
+
 const char *kv_head_wrong(const struct kv_layout *layout, const struct kv_head *head,
 			  uint64_t max_tokens)
 {

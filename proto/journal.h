@@ -104,6 +104,14 @@ static inline uint64_t kv_planes(uint32_t first, uint32_t now)
  */
 void kv_head_share(struct kv_head *head);
 
+/*
+ * Freezes what a header names, whoever does it (the core under a hold, or the writer while its word
+ * is open): raises the frozen slots of each layer group to what base_tokens fill, with a replay
+ * journal the frozen rows, then counts the freeze. Marks never go back.
+ */
+void kv_place_freeze(struct kv_shm_place *place, const struct kv_layout *layout,
+		     const struct kv_head *head);
+
 /* A header that no layout could have: 0 if it makes sense, else what is wrong with it. */
 const char *kv_head_wrong(const struct kv_layout *layout, const struct kv_head *head,
 			  uint64_t max_tokens);

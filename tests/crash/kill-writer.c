@@ -337,7 +337,7 @@ static void take_snapshot(struct world *w, bool pin)
 	}
 	if (segment_read(&bare->segment, at, bare->layout.fields, hold_update(writer), state, &err))
 		DIE("snapshot: %s", err.text);
-	if (hold_freeze(&bare->segment, at, state, &bumped, &err))
+	if (hold_freeze(&bare->segment, at, bare->layout.fields, state, &bumped, &err))
 		DIE("freeze: %s", err.text);
 	if (pin)
 		bare_pin(bare, state, 1);

@@ -150,7 +150,8 @@ static void act(struct bare *bare, struct seg_place *place, int what)
 				seg_state_share(state, bare->layout.fields);
 				check_state(place, state);
 			} else if (what == 0)
-				hold_freeze(&bare->segment, place, state, &bumped, &err);
+				hold_freeze(&bare->segment, place, bare->layout.fields, state,
+					    &bumped, &err);
 			else
 				hold_rollback(&bare->segment, place, state,
 					      state->head.length_tokens / 2);

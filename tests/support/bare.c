@@ -404,7 +404,7 @@ void bare_snapshot_held(struct bare *bare, uint32_t index, struct seg_state *sta
 		fprintf(stderr, "bare: %s\n", err.text);
 		abort();
 	}
-	CHECK(hold_freeze(&bare->segment, place, state, &bumped, &err) == 0);
+	CHECK(hold_freeze(&bare->segment, place, bare->layout.fields, state, &bumped, &err) == 0);
 	seg_state_share(state, bare->layout.fields);
 	bare_pin(bare, state, 1);
 }

@@ -113,7 +113,7 @@ static void test_tables(void **state)
 	(void)state;
 	begin(&x);
 	assert_int_equal(x.place.n_groups, 4);
-	assert_int_equal(x.place.n_layer_groups, 2);
+	assert_int_equal(x.layout->n_layer_groups, 2);
 	assert_int_equal(x.place.n_entries[GROUP_ALL], MAX_TOKENS / BLOCK_TOKENS);
 	assert_int_equal(x.place.n_entries[GROUP_RING], BOUND / BLOCK_TOKENS);
 	assert_int_equal(x.place.n_entries[GROUP_JOURNAL], KV_JOURNAL_BLOCKS_MAX);
@@ -390,7 +390,7 @@ static void freeze(enum kv_journal_mode mode, uint64_t *frozen_rows)
 	put_in = make_state(&x, head);
 	put(&x, &put_in);
 	assert_int_equal(read_back(&x, &got, NULL), 0);
-	assert_int_equal(hold_freeze(&x.segment, &x.place, &got, &bumped, NULL), 0);
+	assert_int_equal(hold_freeze(&x.segment, &x.place, x.layout, &got, &bumped, NULL), 0);
 	assert_true(bumped);
 	assert_int_equal(shm->freeze_count, 2);
 	assert_int_equal(shm->frozen_slots[GROUP_ALL], head.base_tokens);
