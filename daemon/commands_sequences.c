@@ -35,7 +35,7 @@ static enum cmd_step run_seq_new(struct command *cmd)
 	place->seg.seq_id = object->id;
 	if (new->name[0])
 		names_add(cmd->core, object, new->name);
-	segment_place_init(&session->segment, &place->seg, layout->layout, NULL, KV_HEAD_LIVE, 0);
+	segment_place_init(&session->segment, &place->seg, NULL, KV_HEAD_LIVE, 0);
 	log_object(cmd->core, object);
 	log_place(cmd->core, session, place);
 	reply_places_add(cmd, place, 0, 0, 0);

@@ -193,7 +193,7 @@ static void settle(struct command *cmd, struct place *place, const struct landin
 
 	fill_seg_state(session, state, seg);
 	place->seg.seq_id = place->object->id;
-	segment_place_init(&session->segment, &place->seg, place->layout->layout, seg,
+	segment_place_init(&session->segment, &place->seg, seg,
 			   landing->kind == PLACE_OPEN ? KV_HEAD_SNAPSHOT : KV_HEAD_LIVE,
 			   place->base->id);
 	seg_state_fini(seg);

@@ -104,8 +104,8 @@ int segment_ranges(const struct seg_place *place, uint32_t group, uint64_t first
  * snapshot, 0: none. The writer of the place must not be in an update (its thread asked for it).
  */
 void segment_place_init(struct segment *segment, const struct seg_place *place,
-			const struct kv_layout *layout, const struct seg_state *state,
-			enum kv_head_state head_state, uint64_t base_id);
+			const struct seg_state *state, enum kv_head_state head_state,
+			uint64_t base_id);
 
 /* A spare place for local forks: immutable part only, state KV_HEAD_NONE. */
 void segment_place_spare(struct segment *segment, const struct seg_place *place);

@@ -91,14 +91,13 @@ static void fill_marks(struct kv_shm_place *shm, const struct seg_state *state)
 }
 
 void segment_place_init(struct segment *segment, const struct seg_place *place,
-			const struct kv_layout *layout, const struct seg_state *state,
-			enum kv_head_state head_state, uint64_t base_id)
+			const struct seg_state *state, enum kv_head_state head_state,
+			uint64_t base_id)
 {
 	struct kv_shm_place *shm = segment_place(segment, place->index);
 	struct kv_head head = {0};
 	uint64_t stamp = kv_word_update(kv_word_load(segment_writer(segment, place->writer)));
 
-	(void)layout;
 	segment_place_spare(segment, place);
 	atomic_store_explicit(&shm->base_id, base_id, memory_order_relaxed);
 	if (state) {

@@ -64,7 +64,7 @@ static void good_place(Kv__Wire__Place *out)
 
 	place = (struct seg_place){.layout_id = 1, .seq_id = 9, .max_tokens = 256};
 	must(segment_table_alloc(&mad.segment, &place, mad.layout, &err) == 0);
-	segment_place_init(&mad.segment, &place, mad.layout, NULL, KV_HEAD_LIVE, 0);
+	segment_place_init(&mad.segment, &place, NULL, KV_HEAD_LIVE, 0);
 	kv__wire__place__init(out);
 	out->seq_id = 9;
 	out->layout_id = 1;

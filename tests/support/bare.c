@@ -183,7 +183,7 @@ static struct kvc_seq *attach(struct bare *bare, struct kvc_writer *writer, uint
 	struct seg_place *place = new_place(bare, writer->index, max_tokens);
 	struct kvc_seq *seq;
 
-	segment_place_init(&bare->segment, place, bare->layout.fields, state, head_state, 0);
+	segment_place_init(&bare->segment, place, state, head_state, 0);
 	seq = seq_attach(writer, &bare->layout, place->index, place->seq_id, 0);
 	if (!seq)
 		bare_place_free(bare, place->index);

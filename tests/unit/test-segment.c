@@ -93,7 +93,7 @@ static struct kv_head replay_head(const struct fixture *x)
 
 static void put(struct fixture *x, const struct seg_state *state)
 {
-	segment_place_init(&x->segment, &x->place, x->layout, state, KV_HEAD_LIVE, 0);
+	segment_place_init(&x->segment, &x->place, state, KV_HEAD_LIVE, 0);
 }
 
 static int read_back(const struct fixture *x, struct seg_state *out, struct errbuf *err)
