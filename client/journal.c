@@ -291,8 +291,7 @@ static bool row_is_sane(const struct kvc_seq *seq, const struct kv_row *row)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 
-	return row->kind == KV_ROW_VECTOR && row->layer < layout->n_layers &&
-	       row->head < layout->layers[row->layer].n_query_groups &&
+	return kv_row_names_head(layout, row) &&
 	       row->slot < seq->journal.index_slots[layout->layer_maps[row->layer].group];
 }
 

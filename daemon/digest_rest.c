@@ -224,8 +224,7 @@ static bool makes_sense(const struct digest_rest *rest, const struct kv_row *row
 {
 	const struct kv_layout *layout = layout_of(rest);
 
-	return row->kind == KV_ROW_VECTOR && row->layer < layout->n_layers &&
-	       row->head < layout->layers[row->layer].n_query_groups &&
+	return kv_row_names_head(layout, row) &&
 	       row->slot < kv_layout_slots(layout, layout->layer_maps[row->layer].group,
 					   rest->state->head.length_tokens);
 }

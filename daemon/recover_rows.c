@@ -133,8 +133,7 @@ static int target_of(const struct undo *undo, const struct kv_row *row, struct a
 	uint64_t ref;
 	uint32_t g;
 
-	if (row->layer >= layout->n_layers ||
-	    row->head >= layout->layers[row->layer].n_query_groups)
+	if (!kv_row_names_head(layout, row))
 		return -1;
 	g = layout->layer_maps[row->layer].group;
 	if (row->slot >= kv_layout_slots(layout, g, undo->before.base_tokens))

@@ -44,6 +44,14 @@ struct kv_row {
 };
 static_assert(sizeof(struct kv_row) == 24, "row");
 
+/* A vector's row of a layer and a head that the layout has. Whether it has the slot depends on how
+ * long the sequence is: the caller's question. */
+static inline bool kv_row_names_head(const struct kv_layout *layout, const struct kv_row *row)
+{
+	return row->kind == KV_ROW_VECTOR && row->layer < layout->n_layers &&
+	       row->head < layout->layers[row->layer].n_query_groups;
+}
+
 /* Payload of a record: the sequence after the step. */
 struct kv_record {
 	uint64_t update;
