@@ -185,15 +185,9 @@ static int compare_counted(struct diff *d, uint32_t layer, uint32_t part)
 	return 0;
 }
 
-static bool has_rows(const struct kvc_seq *seq)
-{
-	return seq_mode(seq) == KV_JOURNAL_REPLAY &&
-	       seq->head.journal_first != seq->head.journal_end;
-}
-
 static int compare_layer(struct diff *d, uint32_t layer)
 {
-	bool counted = has_rows(d->a) || has_rows(d->b);
+	bool counted = kv_head_has_overlay(&d->a->head) || kv_head_has_overlay(&d->b->head);
 
 	for (uint32_t part = 0; part < KV_PARTS_MAX && !d->ended; part++) {
 		bool is_codes = part == KV_PART_K_CODES || part == KV_PART_V_CODES;

@@ -20,12 +20,10 @@ static char *version_at(const struct kvc_seq *seq, uint32_t version)
 /* Number of the sequence plane of that name, or -1. */
 static int find_plane(const struct kvc_seq *seq, const char *name)
 {
-	const struct kv_layout *layout = seq->layout->fields;
+	int i = kv_layout_find_plane(seq->layout->fields, KV_PLANE_SEQUENCE, name);
 
-	for (uint32_t i = 0; name && i < layout->n_planes; i++)
-		if (layout->planes[i].scope == KV_PLANE_SEQUENCE &&
-		    strcmp(layout->planes[i].name, name) == 0)
-			return (int)i;
+	if (i >= 0)
+		return i;
 	return kvc_fail(KVC_ENOTFOUND, "the layout has no sequence plane \"%s\"", name ? name : "");
 }
 

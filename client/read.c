@@ -150,7 +150,7 @@ int kvc_read(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_slots, voi
 		read_base(seq, &s, false, k, k_bytes);
 	if (v)
 		read_base(seq, &s, true, v, v_bytes);
-	if (seq_mode(seq) == KV_JOURNAL_REPLAY && seq->head.journal_first != seq->head.journal_end)
+	if (kv_head_has_overlay(&seq->head))
 		lay_over(seq, &s, k, v);
 	return 0;
 }
@@ -160,10 +160,10 @@ int kvc_read(kvc_seq *seq, uint32_t layer, uint64_t first, uint64_t n_slots, voi
 /* Number of a slot plane among them; -1: there is none of that name. */
 static int slot_plane(const struct kv_layout *layout, const char *name)
 {
-	for (uint32_t i = 0; name && i < layout->n_planes; i++)
-		if (layout->planes[i].scope == KV_PLANE_SLOT &&
-		    strcmp(layout->planes[i].name, name) == 0)
-			return (int)layout->plane_off[i];
+	int i = kv_layout_find_plane(layout, KV_PLANE_SLOT, name);
+
+	if (i >= 0)
+		return (int)layout->plane_off[i];
 	return kvc_fail(KVC_ENOTFOUND, "the layout has no slot plane \"%s\"", name ? name : "");
 }
 

@@ -51,11 +51,6 @@ void digest_rest_end(struct digest_rest *rest)
 	*rest = (struct digest_rest){0};
 }
 
-static bool has_rows(const struct state *state)
-{
-	return kv_head_mode(state->head.state) == KV_JOURNAL_REPLAY;
-}
-
 uint64_t digest_rest_bytes(const struct state *state)
 {
 	const struct kv_layout *layout = state->layout->layout;
@@ -65,7 +60,7 @@ uint64_t digest_rest_bytes(const struct state *state)
 	for (uint32_t i = 0; kv_planes_now(state->head.planes) && i < layout->n_planes; i++)
 		if (layout->planes[i].scope == KV_PLANE_SEQUENCE)
 			bytes += layout->planes[i].bytes;
-	if (has_rows(state))
+	if (kv_head_has_overlay(&state->head))
 		bytes += (state->head.journal_end - state->head.journal_first) *
 			 (sizeof(struct kv_row) + shape->payload_bytes);
 	return bytes;
@@ -323,7 +318,7 @@ int digest_rest_step(struct core *core, struct digest_rest *rest, struct kv_dige
 	if (!rest->buffer)
 		return errbuf_set(err, KV_ENOMEM, "no memory to read a journal");
 	rc = planes_step(core, rest, digest, max_bytes, n_bytes, err);
-	if (rc <= 0 || !has_rows(rest->state))
+	if (rc <= 0 || !kv_head_has_overlay(&rest->state->head))
 		return rc;
 	return rows_step(core, rest, digest, max_bytes, n_bytes, err);
 }

@@ -105,6 +105,13 @@ static inline uint64_t kv_planes(uint32_t first, uint32_t now)
 	return (uint64_t)first << 32 | now;
 }
 
+/* Do rows of a replay journal lie over the blocks? */
+static inline bool kv_head_has_overlay(const struct kv_head *head)
+{
+	return kv_head_mode(head->state) == KV_JOURNAL_REPLAY &&
+	       head->journal_first != head->journal_end;
+}
+
 /*
  * What a snapshot or a fork keeps of a header: no marks; of an undo journal nothing, of a replay
  * journal all; of the sequence planes the version that counts, and with a replay journal those

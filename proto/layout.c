@@ -227,6 +227,15 @@ uint64_t kv_layout_arena(const struct kv_layout *layout, uint32_t group, uint32_
 	return (total + KV_SHM_PAGE - 1) & ~(uint64_t)(KV_SHM_PAGE - 1);
 }
 
+int kv_layout_find_plane(const struct kv_layout *layout, enum kv_plane_scope scope,
+			 const char *name)
+{
+	for (uint32_t i = 0; name && i < layout->n_planes; i++)
+		if (layout->planes[i].scope == scope && strcmp(layout->planes[i].name, name) == 0)
+			return (int)i;
+	return -1;
+}
+
 uint64_t kv_layout_token_bytes(const struct kv_layout *layout)
 {
 	uint64_t bytes = 0;

@@ -206,6 +206,10 @@ static inline uint32_t kv_layout_region(const struct kv_layout *layout, uint32_t
 	return map->region[part] < 0 ? UINT32_MAX : map->first_region + (uint8_t)map->region[part];
 }
 
+/* Number of a plane among all of the layout; -1: none of that scope has the name (or it is NULL). */
+int kv_layout_find_plane(const struct kv_layout *layout, enum kv_plane_scope scope,
+			 const char *name);
+
 /* Bytes of one token over all layers as they are stored: codes, scales, zero points, planes. */
 uint64_t kv_layout_token_bytes(const struct kv_layout *layout);
 
