@@ -171,22 +171,15 @@ static int slot_plane(const struct kv_layout *layout, const char *name)
 static void read_plane(const struct kvc_seq *seq, const struct span *s, uint32_t number,
 		       uint64_t slot, uint32_t head, char *to, size_t n_bytes)
 {
-	uint64_t base_end = kv_layout_slots(seq->layout->fields, s->group, seq->head.base_tokens);
 	uint64_t row = UINT64_MAX;
-	size_t vector_bytes;
 
 	if (seq_mode(seq) == KV_JOURNAL_REPLAY)
 		row = journal_find(seq, s->layer, head, slot, seq->head.journal_end);
 	if (row != UINT64_MAX)
 		memcpy(to, journal_payload(seq, row) + journal_plane_off(seq, s->layer, number),
 		       n_bytes);
-	else if (slot < base_end)
-		memcpy(to,
-		       slot_part(seq, s->layer, KV_PART_PLANE + number, slot, &vector_bytes) +
-			       head * n_bytes,
-		       n_bytes);
 	else
-		memset(to, 0, n_bytes);
+		slot_plane_copy(seq, s->layer, head, slot, number, to, n_bytes);
 }
 
 int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t first, uint64_t n_slots,

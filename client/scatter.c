@@ -291,24 +291,6 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 
 /* ---- what the commit fills in -------------------------------------------------------------- */
 
-/* The bytes of a slot plane in its block; zeros where the slot is in none. */
-static void base_plane(const struct kvc_seq *seq, const struct kv_row *header, uint32_t number,
-		       char *to, size_t n_bytes)
-{
-	const struct kv_layout *layout = seq->layout->fields;
-	uint32_t group = layout->layer_maps[header->layer].group;
-	size_t vector_bytes;
-
-	if (header->slot >= kv_layout_slots(layout, group, seq->head.base_tokens))
-		memset(to, 0, n_bytes);
-	else
-		memcpy(to,
-		       slot_part(seq, header->layer, KV_PART_PLANE + number, header->slot,
-				 &vector_bytes) +
-			       header->head * n_bytes,
-		       n_bytes);
-}
-
 /* Parts of a replay row that were not given come from what counts now: an older row, or the
  * block. */
 static void complete(struct kvc_seq *seq, struct kv_row *header, char *payload, uint64_t prev)
@@ -329,7 +311,8 @@ static void complete(struct kvc_seq *seq, struct kv_row *header, char *payload, 
 		if (!(given & UINT32_C(1) << i) && old)
 			memcpy(payload + off, old + off, bytes);
 		else if (!(given & UINT32_C(1) << i))
-			base_plane(seq, header, p, payload + off, bytes);
+			slot_plane_copy(seq, header->layer, header->head, header->slot, p,
+					payload + off, bytes);
 		off += bytes;
 	}
 }

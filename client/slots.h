@@ -6,6 +6,8 @@
 #ifndef KV_CLIENT_SLOTS_H
 #define KV_CLIENT_SLOTS_H
 
+#include <string.h>
+
 #include "client/compute/codec.h"
 #include "client/error.h"
 #include "client/seq.h"
@@ -48,6 +50,23 @@ static inline struct kv_codec_at slot_vectors(const struct kvc_seq *seq, uint32_
 	at.scale = slot_part(seq, layer, codes + 1, slot, &at.scale_stride);
 	at.zero = slot_part(seq, layer, codes + 2, slot, &at.zero_stride);
 	return at;
+}
+
+/* Copies a slot plane of one head (n_bytes) out of its block; zeros where no block has the slot. */
+static inline void slot_plane_copy(const struct kvc_seq *seq, uint32_t layer, uint32_t head,
+				   uint64_t slot, uint32_t number, char *to, size_t n_bytes)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	size_t stride;
+	const char *from;
+
+	if (slot >=
+	    kv_layout_slots(layout, layout->layer_maps[layer].group, seq->head.base_tokens)) {
+		memset(to, 0, n_bytes);
+		return;
+	}
+	from = slot_part(seq, layer, KV_PART_PLANE + number, slot, &stride);
+	memcpy(to, from + head * n_bytes, n_bytes);
 }
 
 /* How many of the slots [slot, end) lie in one block. */
