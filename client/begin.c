@@ -188,8 +188,8 @@ static int begin_rows(struct kvc_seq *seq)
 
 	seq->open_row = journal_begin(seq);
 	seq->open_extra = seq->open_rows_end = seq->open_row + n;
-	if (journal_trim(seq, seq->open_rows_end + 1 - seq->head.journal_end) ||
-	    journal_extend(seq, seq->open_rows_end + 1))
+	journal_trim(seq, seq->open_rows_end + 1 - seq->head.journal_end);
+	if (journal_extend(seq, seq->open_rows_end + 1))
 		return -1;
 	journal_put_floor(seq);
 	void_rows(seq, seq->open_row, seq->open_rows_end);

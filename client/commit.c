@@ -155,8 +155,6 @@ void commit_fill_group(struct kvc_seq *seq, uint32_t group)
 {
 	const struct seq_group *g = &seq->groups[group];
 
-	if (!seq_group_changes(g))
-		return;
 	for (uint32_t c = 0; c < g->n_copied; c++)
 		update_entry(seq, group, g->copied[c].index, seq->open_freeze,
 			     g->mirror[g->copied[c].index]);

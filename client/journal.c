@@ -187,7 +187,7 @@ static uint64_t forget_step(struct kvc_seq *seq, uint64_t record, uint64_t end)
 	return record;
 }
 
-int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
+void journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 {
 	const uint64_t end = seq->head.journal_end;
 	uint64_t most = seq->journal.max_rows < journal_half(seq) ? seq->journal.max_rows :
@@ -196,9 +196,9 @@ int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 	bool is_full = end - first + n_rows > most;
 
 	if (seq_mode(seq) != KV_JOURNAL_UNDO || first == end)
-		return 0;
+		return;
 	if (!is_full && n_steps_from(seq, first) < 2 * (uint64_t)seq->journal.keep_steps)
-		return 0;
+		return;
 	/* What neither the last steps nor a mark need, then what must go. */
 	while (first < end - 1) {
 		bool spare = first < marked && n_steps_from(seq, first) > seq->journal.keep_steps;
@@ -209,7 +209,6 @@ int journal_trim(struct kvc_seq *seq, uint64_t n_rows)
 		first = forget_step(seq, first, end);
 	}
 	seq->open_first = first;
-	return 0;
 }
 
 /* ---- index -------------------------------------------------------------------------------- */

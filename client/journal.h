@@ -145,7 +145,7 @@ uint64_t journal_previous(const struct kvc_seq *seq, uint64_t record);
 uint64_t journal_next(const struct kvc_seq *seq, uint64_t row, uint64_t end);
 
 /* Forgets the oldest steps of an undo journal that nothing needs, in the open update. */
-int journal_trim(struct kvc_seq *seq, uint64_t n_rows);
+void journal_trim(struct kvc_seq *seq, uint64_t n_rows);
 
 /* ---- index of a replay journal ------------------------------------------------------------- */
 
@@ -202,7 +202,8 @@ bool journal_is_newest(const struct kvc_seq *seq, const struct kv_row *header, u
  * UINT64_MAX: none. */
 uint64_t journal_entry(const struct kvc_seq *seq, const uint32_t *at, uint64_t end);
 
-/* The same, and bytes [off, off + n_bytes) of the row's payload. */
+/* Fetches the header and bytes [off, off + n_bytes) of the payload of the row that an entry names;
+ * nothing where it names none. */
 void journal_prefetch_payload(const struct kvc_seq *seq, const uint32_t *at, uint64_t end,
 			      size_t off, size_t n_bytes);
 

@@ -72,21 +72,15 @@ static int change_mode(struct kvc_seq *seq, enum kv_journal_mode mode)
 int kvc_journal_set(kvc_seq *seq, const struct kvc_journal_options *given)
 {
 	struct kvc_journal_options o;
-	uint64_t future_end;
 
 	if (rollback_check(seq) ||
 	    options_take(given, "kvc_journal_options", sizeof(o), &o, sizeof(o)) ||
 	    check_options(seq, &o) ||
 	    (o.mode != KVC_JOURNAL_NONE && journal_index_map(seq, (enum kv_journal_mode)o.mode)))
 		return -1;
-	future_end = seq->journal.future_end;
-	if (o.mode != (uint32_t)seq_mode(seq)) {
-		if (change_mode(seq, (enum kv_journal_mode)o.mode))
-			return -1;
-		future_end = seq->head.journal_end;
-	}
+	if (o.mode != (uint32_t)seq_mode(seq) && change_mode(seq, (enum kv_journal_mode)o.mode))
+		return -1;
 	take_options(seq, &o);
-	seq->journal.future_end = future_end;
 	return 0;
 }
 

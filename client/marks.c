@@ -72,16 +72,21 @@ int kvc_mark_set(kvc_seq *seq, kvc_mark *mark)
 	return 0;
 }
 
+static kvc_mark mark_at(const struct kvc_seq *seq, uint32_t i)
+{
+	const struct kv_shm_mark *slot = &seq->shm->marks[i];
+
+	return (kvc_mark){
+		.id = atomic_load_explicit(&slot->id, memory_order_relaxed),
+		.update = atomic_load_explicit(&slot->update, memory_order_relaxed),
+		.length_tokens = atomic_load_explicit(&slot->length_tokens, memory_order_relaxed),
+	};
+}
+
 uint32_t seq_marks(const struct kvc_seq *seq, kvc_mark *marks)
 {
-	for (uint32_t i = 0; i < seq->head.n_marks; i++) {
-		const struct kv_shm_mark *slot = &seq->shm->marks[i];
-
-		marks[i].id = atomic_load_explicit(&slot->id, memory_order_relaxed);
-		marks[i].update = atomic_load_explicit(&slot->update, memory_order_relaxed);
-		marks[i].length_tokens = atomic_load_explicit(&slot->length_tokens,
-							      memory_order_relaxed);
-	}
+	for (uint32_t i = 0; i < seq->head.n_marks; i++)
+		marks[i] = mark_at(seq, i);
 	return seq->head.n_marks;
 }
 
@@ -89,12 +94,10 @@ uint32_t seq_marks(const struct kvc_seq *seq, kvc_mark *marks)
 static int find_mark(const struct kvc_seq *seq, const kvc_mark *mark)
 {
 	for (uint32_t i = 0; i < seq->head.n_marks; i++) {
-		const struct kv_shm_mark *slot = &seq->shm->marks[i];
+		kvc_mark there = mark_at(seq, i);
 
-		if (atomic_load_explicit(&slot->id, memory_order_relaxed) == mark->id &&
-		    atomic_load_explicit(&slot->update, memory_order_relaxed) == mark->update &&
-		    atomic_load_explicit(&slot->length_tokens, memory_order_relaxed) ==
-			    mark->length_tokens)
+		if (there.id == mark->id && there.update == mark->update &&
+		    there.length_tokens == mark->length_tokens)
 			return (int)i;
 	}
 	return kvc_fail(KVC_ENOTFOUND, "the mark was released, or a rollback went past it");

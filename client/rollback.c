@@ -156,11 +156,8 @@ static int prepare(struct kvc_seq *seq, const struct kv_head *head)
 	seq->open_freeze = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
 	if (!is_in_place(seq, head))
 		return 0;
-	if (inplace_copy_frozen(seq, head->journal_end, seq->head.journal_end, head->base_tokens) ==
-	    0)
-		return 0;
-	begin_abort(seq);
-	return -1;
+	return inplace_copy_frozen(seq, head->journal_end, seq->head.journal_end,
+				   head->base_tokens);
 }
 
 static void fill(struct kvc_seq *seq, const struct kv_head *head)

@@ -284,7 +284,8 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 	if (check_index(&s))
 		return -1;
 	rows_end = seq->open_rows_end + n * s.layer->n_query_groups + 1;
-	if (journal_trim(seq, rows_end - seq->head.journal_end) || journal_extend(seq, rows_end))
+	journal_trim(seq, rows_end - seq->head.journal_end);
+	if (journal_extend(seq, rows_end))
 		return -1;
 	return stage_all(&s);
 }

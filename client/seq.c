@@ -255,7 +255,6 @@ void seq_journal_defaults(struct kvc_seq *seq)
 	seq->journal.keep_steps = SEQ_KEEP_STEPS;
 	seq->journal.when_full = KVC_FULL_REFUSE;
 	seq->journal.max_rows = 0;
-	seq->journal.future_end = seq->head.journal_end;
 	if (layout->journal_group < layout->n_groups)
 		seq->journal.max_rows = (uint64_t)(seq->groups[layout->journal_group].n_entries - 2)
 					<< layout->journal[seq_mode(seq)].rows_log2;
@@ -288,6 +287,7 @@ static int mirror_all(struct kvc_seq *seq)
 		if (mirror_group(seq, g))
 			return -1;
 	}
+	seq->journal.future_end = seq->head.journal_end;
 	seq_journal_defaults(seq);
 	if (seq_mode(seq) != KV_JOURNAL_NONE &&
 	    (journal_check(seq) || journal_index_map(seq, seq_mode(seq))))

@@ -123,17 +123,22 @@ int update_open(struct kvc_writer *writer)
 	}
 }
 
+/* Leaves the open word: to the core, if it waits for it. */
+static void let_go(struct kvc_writer *writer, uint64_t update)
+{
+	uint64_t word, next;
+
+	do {
+		word = kv_word_load(writer->shm);
+		next = kv_word(kv_word_state(word) == KV_WANTED ? KV_HELD : KV_IDLE,
+			       kv_word_generation(word), update);
+		KV_FAULT_POINT();
+	} while (!kv_word_swap(writer->shm, word, next));
+}
+
 void update_publish(struct kvc_writer *writer)
 {
-	for (;;) {
-		uint64_t word = kv_word_load(writer->shm);
-		enum kv_word_state next = kv_word_state(word) == KV_WANTED ? KV_HELD : KV_IDLE;
-
-		KV_FAULT_POINT();
-		if (kv_word_swap(writer->shm, word,
-				 kv_word(next, kv_word_generation(word), writer->update + 1)))
-			break;
-	}
+	let_go(writer, writer->update + 1);
 	KV_FAULT_POINT();
 	writer->update++;
 	writer_count(&writer->shm->n_commits, 1);
@@ -141,15 +146,7 @@ void update_publish(struct kvc_writer *writer)
 
 void update_close(struct kvc_writer *writer)
 {
-	for (;;) {
-		uint64_t word = kv_word_load(writer->shm);
-		enum kv_word_state next = kv_word_state(word) == KV_WANTED ? KV_HELD : KV_IDLE;
-
-		KV_FAULT_POINT();
-		if (kv_word_swap(writer->shm, word,
-				 kv_word(next, kv_word_generation(word), writer->update)))
-			return;
-	}
+	let_go(writer, writer->update);
 }
 
 void update_entry(struct kvc_seq *seq, uint32_t group, uint64_t index, uint64_t freeze,
