@@ -4,7 +4,6 @@
  * boot id, with one descriptor or none, or it is refused, and no descriptor is left. Thread: one.
  */
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,12 +12,6 @@
 #include "daemon/packet.h"
 #include "proto/limits.h"
 #include "tests/fuzz/target.h"
-
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static int lowest_free_fd(void)
 {

@@ -19,12 +19,6 @@ struct core {
 	unsigned n_messages;
 };
 
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
-
 void core_attach_message(struct core *core, struct attach_conn *conn,
 			 const Kv__Wire__AttachRequest *req, int fd)
 {

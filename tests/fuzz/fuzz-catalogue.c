@@ -13,38 +13,17 @@
  * Whatever it says: the next core takes it up or starts empty, and then serves. Thread: one.
  */
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <xxhash.h>
 
-#include "daemon/log.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/world.h"
 
 #define EDITS_MAX 32
 #define ROOM_BYTES (1u << 18) /* that a catalogue takes at first */
-
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
-
-/* That it starts empty is no news here: stands in for daemon/log.c. */
-void log_init(enum log_level level)
-{
-	(void)level;
-}
-
-void log_line(enum log_level level, const char *subsystem, const char *format, ...)
-{
-	(void)level;
-	(void)subsystem;
-	(void)format;
-}
 
 static void seal(struct cat_record *record)
 {

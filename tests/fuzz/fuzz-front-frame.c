@@ -4,7 +4,6 @@
  * Whatever it is: it is dropped, or the core gets a route and a body that lie in it, follow one
  * another to its end and are within their limits. Thread: one.
  */
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,12 +15,6 @@ struct sent {
 	const uint8_t *data;
 	size_t size;
 };
-
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void on_request(void *arg, const void *route, size_t n_route, const void *body,
 		       size_t n_body)

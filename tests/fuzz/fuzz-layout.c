@@ -4,19 +4,12 @@
  * Whatever the bytes are: a layout is refused with a reason, or it comes back from its own
  * message with the same hash and no field that differs. Thread: one.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "proto/errbuf.h"
 #include "proto/layout.h"
 #include "proto/layout_wire.h"
 #include "tests/fuzz/target.h"
-
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void check_round_trip(const struct kv_layout *layout)
 {

@@ -14,12 +14,6 @@
 
 static volatile uint32_t sink;
 
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
-
 static void check_tokenizer(const struct tokenizer *tok, const uint8_t *bytes, size_t n)
 {
 	uint32_t *ids = malloc((n + 1) * sizeof(ids[0]));

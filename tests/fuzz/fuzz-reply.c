@@ -40,12 +40,6 @@ static struct {
 	size_t n_packed; /* 0: no reply waits */
 } mad;
 
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
-
 /* ---- commands ----------------------------------------------------------------------------- */
 
 static void send_reply(Kv__Wire__Reply *reply, const Kv__Wire__Request *request)

@@ -8,7 +8,6 @@
  * written there; 3 time passes. Whatever they are: each request has one reply at most, the
  * accounts of the pool add up, and another user's session is served. Thread: one.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/command.h"
@@ -16,12 +15,6 @@
 #include "tests/support/fake_links.h"
 
 #define FRAMES_MAX 64
-
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void send_looked_at(struct fake_client *c, const uint8_t *bytes, size_t n)
 {

@@ -22,12 +22,6 @@
 #define LENGTH 20u
 #define BASE 13u
 
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
-
 static struct kv_layout *make_layout(void)
 {
 	static struct kv_layer layers[2] = {{1, 16, 16, 0}, {2, 16, 16, BOUND}};

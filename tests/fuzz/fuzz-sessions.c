@@ -25,12 +25,6 @@
 #define STEPS_MAX 64
 #define DEADLINE_MS 20
 
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
-
 /* ---- steps -------------------------------------------------------------------------------- */
 
 static void send_raw(struct world *w, const uint8_t *bytes, size_t n)

@@ -5,7 +5,6 @@
  * bounds and texts end within their fields. Thread: one.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,12 +12,6 @@
 #include "daemon/log.h"
 #include "daemon/settings.h"
 #include "tests/fuzz/target.h"
-
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 static void check(const struct settings *s)
 {

@@ -10,10 +10,8 @@
  * Then the rows are put back. Whatever they say: it comes to an end, another user's bytes are what
  * they were, and accounts add up. Thread: one.
  */
-#include <stdlib.h>
 #include <string.h>
 
-#include "daemon/log.h"
 #include "daemon/recover_rows.h"
 #include "daemon/session.h"
 #include "tests/fuzz/target.h"
@@ -25,25 +23,6 @@
 #define ROUNDS_MAX 20000u /* the longest journal in rounds of as many rows */
 #define ROWS_A_ROUND 1024u
 
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
-
-/* That a row makes no sense is no news here: stands in for daemon/log.c. */
-void log_init(enum log_level level)
-{
-	(void)level;
-}
-
-void log_line(enum log_level level, const char *subsystem, const char *format, ...)
-{
-	(void)level;
-	(void)subsystem;
-	(void)format;
-}
-
 struct world {
 	struct fake_core *f;
 	struct craft a, b;
@@ -51,22 +30,6 @@ struct world {
 	uint64_t journal;
 	uint64_t theirs; /* block of b's */
 };
-
-static struct kv_layout fields(void)
-{
-	static struct kv_layer layers[2] = {{2, 16, 16, 0}, {1, 32, 16, 8}};
-	static struct kv_plane planes[1] = {{"position", KV_PLANE_SLOT, 4}};
-
-	return (struct kv_layout){.fingerprint = {1},
-				  .n_layers = 2,
-				  .layers = layers,
-				  .dtype = KV_DTYPE_F32,
-				  .k_format = KV_FORMAT_INT8,
-				  .v_format = KV_FORMAT_U8,
-				  .block_tokens = BLOCK_TOKENS,
-				  .n_planes = 1,
-				  .planes = planes};
-}
 
 static void fill_sequence(struct world *w)
 {
@@ -109,7 +72,7 @@ static void begin_update(struct world *w)
 
 static void begin(struct world *w)
 {
-	struct kv_layout layout = fields();
+	struct kv_layout layout = craft_undo_fields(BLOCK_TOKENS, 8);
 	struct settings settings;
 	uint8_t bytes[64];
 

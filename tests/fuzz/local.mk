@@ -12,6 +12,7 @@
 #	EXTRA_DIST += tests/fuzz/seeds/NAME
 
 fuzz_seeds_main = tests/fuzz/seeds-main.c tests/fuzz/target.h
+fuzz_quiet_log = tests/fuzz/quiet_log.c
 fuzz_ldflags = $(AM_LDFLAGS) $(KV_FUZZ_LDFLAGS)
 fuzz_seed_tests =
 fuzz_targets =
@@ -106,10 +107,11 @@ EXTRA_DIST += tests/fuzz/seeds/segment
 
 # the core: what it finds in its catalogue
 fuzz_seed_tests += tests/fuzz/seeds-catalogue
-tests_fuzz_seeds_catalogue_SOURCES = tests/fuzz/fuzz-catalogue.c $(fuzz_world) $(fuzz_seeds_main)
+tests_fuzz_seeds_catalogue_SOURCES = tests/fuzz/fuzz-catalogue.c $(fuzz_quiet_log) \
+	$(fuzz_world) $(fuzz_seeds_main)
 tests_fuzz_seeds_catalogue_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 fuzz_targets += tests/fuzz/fuzz-catalogue
-tests_fuzz_fuzz_catalogue_SOURCES = tests/fuzz/fuzz-catalogue.c $(fuzz_world)
+tests_fuzz_fuzz_catalogue_SOURCES = tests/fuzz/fuzz-catalogue.c $(fuzz_quiet_log) $(fuzz_world)
 tests_fuzz_fuzz_catalogue_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 tests_fuzz_fuzz_catalogue_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/catalogue
@@ -145,10 +147,11 @@ EXTRA_DIST += tests/fuzz/seeds/prompt
 # the core: undo rows of the dead
 fuzz_seed_tests += tests/fuzz/seeds-undo-rows
 fuzz_craft = tests/support/craft.c tests/support/craft.h $(fake_links)
-tests_fuzz_seeds_undo_rows_SOURCES = tests/fuzz/fuzz-undo-rows.c $(fuzz_craft) $(fuzz_seeds_main)
+tests_fuzz_seeds_undo_rows_SOURCES = tests/fuzz/fuzz-undo-rows.c $(fuzz_quiet_log) \
+	$(fuzz_craft) $(fuzz_seeds_main)
 tests_fuzz_seeds_undo_rows_LDADD = libkvtest.la libkvdaemon.la
 fuzz_targets += tests/fuzz/fuzz-undo-rows
-tests_fuzz_fuzz_undo_rows_SOURCES = tests/fuzz/fuzz-undo-rows.c $(fuzz_craft)
+tests_fuzz_fuzz_undo_rows_SOURCES = tests/fuzz/fuzz-undo-rows.c $(fuzz_quiet_log) $(fuzz_craft)
 tests_fuzz_fuzz_undo_rows_LDADD = libkvtest.la libkvdaemon.la
 tests_fuzz_fuzz_undo_rows_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/undo-rows

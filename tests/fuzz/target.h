@@ -8,6 +8,14 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
+
+/* What a target finds wrong is a crash. */
+static inline void must(int condition)
+{
+	if (!condition)
+		abort();
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,13 +7,8 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "tests/fuzz/target.h"
 #include "tests/support/craft.h"
-
-static void must(int condition)
-{
-	if (!condition)
-		abort();
-}
 
 /* ---- clients ------------------------------------------------------------------------------ */
 

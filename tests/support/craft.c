@@ -70,6 +70,23 @@ static void begin(struct craft *craft, struct fake_core *f, struct fake_client *
 	assert_int_equal(craft_writer(craft), 0);
 }
 
+struct kv_layout craft_undo_fields(uint32_t block_tokens, uint32_t bound_slots)
+{
+	static struct kv_layer layers[2] = {{2, 16, 16, 0}, {1, 32, 16, 0}};
+	static struct kv_plane planes[1] = {{"position", KV_PLANE_SLOT, 4}};
+
+	layers[1].bound_slots = bound_slots;
+	return (struct kv_layout){.fingerprint = {1},
+				  .n_layers = 2,
+				  .layers = layers,
+				  .dtype = KV_DTYPE_F32,
+				  .k_format = KV_FORMAT_INT8,
+				  .v_format = KV_FORMAT_U8,
+				  .block_tokens = block_tokens,
+				  .n_planes = 1,
+				  .planes = planes};
+}
+
 void craft_begin(struct craft *craft, struct fake_core *f, uint32_t uid,
 		 const struct kv_layout *fields)
 {

@@ -23,6 +23,12 @@ struct craft {
 	struct kv_layout *layout; /* derived copy; owned */
 };
 
+/*
+ * A layout whose rows of an undo journal have all there is: two layer groups, of them the second
+ * bounded, with other formats for K and V and a slot plane. Points to what the next call changes.
+ */
+struct kv_layout craft_undo_fields(uint32_t block_tokens, uint32_t bound_slots);
+
 /* fields: of a layout that is not derived; copied. The client is a child, or this process. */
 void craft_begin(struct craft *craft, struct fake_core *f, uint32_t uid,
 		 const struct kv_layout *fields);

@@ -50,22 +50,6 @@ struct world {
 
 /* ---- a writer ----------------------------------------------------------------------------- */
 
-static struct kv_layout fields(void)
-{
-	static struct kv_layer layers[2] = {{2, 16, 16, 0}, {1, 32, 16, BOUND}};
-	static struct kv_plane planes[1] = {{"position", KV_PLANE_SLOT, 4}};
-
-	return (struct kv_layout){.fingerprint = {1},
-				  .n_layers = 2,
-				  .layers = layers,
-				  .dtype = KV_DTYPE_F32,
-				  .k_format = KV_FORMAT_INT8,
-				  .v_format = KV_FORMAT_U8,
-				  .block_tokens = BLOCK_TOKENS,
-				  .n_planes = 1,
-				  .planes = planes};
-}
-
 /* What a slot holds at a version of it. */
 static void bytes_of(int seq, const struct kv_row *slot, int version, uint8_t out[STORED_MAX])
 {
@@ -136,7 +120,7 @@ static void make_sequence(struct world *w, int seq)
 
 static void begin(struct world *w)
 {
-	struct kv_layout layout = fields();
+	struct kv_layout layout = craft_undo_fields(BLOCK_TOKENS, BOUND);
 	struct settings settings;
 
 	log_init(LOG_LEVEL_ERROR);
@@ -489,7 +473,7 @@ static void test_decided_in_copies(void **state)
 /* A successor goes back over rows that it has from its predecessor. */
 static void test_inherited_journal(void **state)
 {
-	struct kv_layout layout = fields();
+	struct kv_layout layout = craft_undo_fields(BLOCK_TOKENS, BOUND);
 	uint8_t old[STORED_MAX], got[STORED_MAX];
 	struct craft b;
 	struct kv_head head;
@@ -597,7 +581,7 @@ static void assert_block_is_zero(const struct arena *arena, uint32_t block)
 /* The entry of a row's slot, or of its journal block, names what is not the session's. */
 static void test_blocks_that_lie(void **state)
 {
-	struct kv_layout layout = fields();
+	struct kv_layout layout = craft_undo_fields(BLOCK_TOKENS, BOUND);
 	struct kv_shm_entry *entry;
 	uint64_t theirs, arena, refs[8];
 	struct craft b;
@@ -663,7 +647,7 @@ static void test_bounds_that_lie(void **state)
 static void test_longest(void **state)
 {
 	struct craft b;
-	struct kv_layout layout = fields();
+	struct kv_layout layout = craft_undo_fields(BLOCK_TOKENS, BOUND);
 	uint64_t first;
 	struct world w;
 
