@@ -215,6 +215,10 @@ void bench_scatter_draw(struct bench_scatter *scatter);
 /* Begins, scatters layer by layer, commits. 0 or not 0. */
 int bench_scatter_update(const struct bench_scatter *scatter);
 
+/* Bench calls for a struct bench_scatter, of the next token: its update, and the rollback of it. */
+double bench_scatter_call(void *scatter);
+double bench_scatter_back_call(void *scatter);
+
 /* A journal with room for n_updates of n_rows rows in all, and one block a group to copy into. */
 void bench_journal(kvc_seq *seq, uint32_t mode, uint64_t n_updates, uint64_t n_rows);
 

@@ -12,37 +12,6 @@
 #define ROLLBACKS 501u
 #define TOKEN_ROWS (BENCH_LAYERS * BENCH_HEADS)
 
-static double update(void *arg)
-{
-	struct bench_scatter *scatter = arg;
-	uint64_t begin;
-	double ns;
-	int rc;
-
-	bench_scatter_draw(scatter);
-	begin = bench_now_ns();
-	rc = bench_scatter_update(scatter);
-	ns = bench_since_ns(begin);
-	BENCH_CHECK(rc == 0);
-	return ns;
-}
-
-static double roll_back_scatter(void *arg)
-{
-	struct bench_scatter *scatter = arg;
-	uint64_t begin;
-	double ns;
-	int rc;
-
-	bench_scatter_draw(scatter);
-	BENCH_CHECK(bench_scatter_update(scatter) == 0);
-	begin = bench_now_ns();
-	rc = kvc_rollback_steps(scatter->seq, 1);
-	ns = bench_since_ns(begin);
-	BENCH_CHECK(rc == 0);
-	return ns;
-}
-
 static double roll_back_append(void *arg)
 {
 	struct bench_scatter *scatter = arg;
@@ -62,11 +31,11 @@ static double roll_back_append(void *arg)
 static void measure_rollbacks(struct bench_scatter *scatter)
 {
 	for (unsigned i = 0; i < UPDATES / 2; i++)
-		update(scatter);
+		bench_scatter_call(scatter);
 	bench_alone(bench_result("replay_rollback_append"),
 		    (struct bench_side){roll_back_append, scatter}, ROLLBACKS, 1000);
 	bench_alone(bench_result("replay_rollback_scatter"),
-		    (struct bench_side){roll_back_scatter, scatter}, ROLLBACKS, 1000);
+		    (struct bench_side){bench_scatter_back_call, scatter}, ROLLBACKS, 1000);
 }
 
 void bench_group_replay(void)
@@ -81,9 +50,10 @@ void bench_group_replay(void)
 	bench_copy_make(&reference, &full, TOKENS);
 	bench_journal(product.seq, KVC_JOURNAL_REPLAY, UPDATES + 2, (UPDATES + 2) * TOKEN_ROWS);
 	for (unsigned i = 0; i < UPDATES + 2; i++)
-		update(&product);
+		bench_scatter_call(&product);
 	BENCH_CHECK(kvc_rollback_steps(product.seq, UPDATES + 2) == 0);
-	bench_compare(bench_result("replay_update"), (struct bench_side){update, &product},
+	bench_compare(bench_result("replay_update"),
+		      (struct bench_side){bench_scatter_call, &product},
 		      (struct bench_side){bench_copy_call, &reference}, UPDATES, 1000);
 	BENCH_CHECK(kvc_rollback_steps(product.seq, UPDATES + 2) == 0);
 	measure_rollbacks(&product);

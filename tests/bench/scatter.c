@@ -37,6 +37,37 @@ int bench_scatter_update(const struct bench_scatter *scatter)
 	return rc | kvc_commit(scatter->cache->writer, &seq, 1);
 }
 
+double bench_scatter_call(void *arg)
+{
+	struct bench_scatter *scatter = arg;
+	uint64_t begin;
+	double ns;
+	int rc;
+
+	bench_scatter_draw(scatter);
+	begin = bench_now_ns();
+	rc = bench_scatter_update(scatter);
+	ns = bench_since_ns(begin);
+	BENCH_CHECK(rc == 0);
+	return ns;
+}
+
+double bench_scatter_back_call(void *arg)
+{
+	struct bench_scatter *scatter = arg;
+	uint64_t begin;
+	double ns;
+	int rc;
+
+	bench_scatter_draw(scatter);
+	BENCH_CHECK(bench_scatter_update(scatter) == 0);
+	begin = bench_now_ns();
+	rc = kvc_rollback_steps(scatter->seq, 1);
+	ns = bench_since_ns(begin);
+	BENCH_CHECK(rc == 0);
+	return ns;
+}
+
 void bench_journal(kvc_seq *seq, uint32_t mode, uint64_t n_updates, uint64_t n_rows)
 {
 	struct kvc_journal_options options = {.size = sizeof(options), .mode = mode};

@@ -33,31 +33,9 @@ struct stored {
 static double update(void *arg)
 {
 	struct bench_scatter *scatter = arg;
-	uint64_t begin;
-	double ns;
-	int rc;
+	double ns = bench_scatter_call(scatter);
 
-	bench_scatter_draw(scatter);
-	begin = bench_now_ns();
-	rc = bench_scatter_update(scatter);
-	ns = bench_since_ns(begin);
-	BENCH_CHECK(rc == 0 && kvc_rollback_steps(scatter->seq, 1) == 0);
-	return ns;
-}
-
-static double roll_back(void *arg)
-{
-	struct bench_scatter *scatter = arg;
-	uint64_t begin;
-	double ns;
-	int rc;
-
-	bench_scatter_draw(scatter);
-	BENCH_CHECK(bench_scatter_update(scatter) == 0);
-	begin = bench_now_ns();
-	rc = kvc_rollback_steps(scatter->seq, 1);
-	ns = bench_since_ns(begin);
-	BENCH_CHECK(rc == 0);
+	BENCH_CHECK(kvc_rollback_steps(scatter->seq, 1) == 0);
 	return ns;
 }
 
@@ -194,7 +172,8 @@ void bench_group_undo(void)
 	bench_journal(product.seq, KVC_JOURNAL_UNDO, 2, 2 * BENCH_LAYERS * BENCH_HEADS);
 	bench_compare(bench_result("undo_update"), (struct bench_side){update, &product},
 		      (struct bench_side){quantise_in_slots, &reference}, PAIRS, 1000);
-	bench_compare(bench_result("undo_rollback"), (struct bench_side){roll_back, &product},
+	bench_compare(bench_result("undo_rollback"),
+		      (struct bench_side){bench_scatter_back_call, &product},
 		      (struct bench_side){copy_back, &reference}, PAIRS, 1000);
 	BENCH_CHECK(kvc_seq_drop(product.seq) == 0 && kvc_seq_drop(reference.scatter.seq) == 0);
 	bench_cache_close(&cache);
