@@ -5,7 +5,7 @@
  * Of 16 elements .a has 0-3 and 8-11, .b has 4-7 and 12-15: in this order widening and packing,
  * which work inside each half of a register, need no further shuffles.
  */
-#include "client/compute/halves.h"
+#include "client/compute/x86.h"
 
 typedef struct {
 	__m256 a, b;
@@ -13,7 +13,6 @@ typedef struct {
 typedef struct {
 	__m256i a, b;
 } v_i;
-typedef __m128i v_b;
 
 /* ---- 8 at a time --------------------------------------------------------------------------- */
 
@@ -190,16 +189,6 @@ V_INLINE v_f v_from_i(v_i x)
 
 /* ---- codes --------------------------------------------------------------------------------- */
 
-V_INLINE v_b v_bytes_load(const void *at)
-{
-	return _mm_loadu_si128((const __m128i *)at);
-}
-
-V_INLINE void v_bytes_store(void *at, v_b bytes)
-{
-	_mm_storeu_si128((__m128i *)at, bytes);
-}
-
 V_INLINE v_b v_pack_i8(v_i x)
 {
 	v_h halves = _mm256_packs_epi32(x.a, x.b);
@@ -228,21 +217,6 @@ V_INLINE v_i v_unpack_u8(v_b bytes)
 {
 	bytes = bytes_swap(bytes);
 	return (v_i){_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
-}
-
-V_INLINE v_b v_join(v_b high, v_b low)
-{
-	return _mm_or_si128(_mm_slli_epi16(high, 4), low);
-}
-
-V_INLINE v_b v_high(v_b pairs)
-{
-	return _mm_and_si128(_mm_srli_epi16(pairs, 4), _mm_set1_epi8(15));
-}
-
-V_INLINE v_b v_low(v_b pairs)
-{
-	return _mm_and_si128(pairs, _mm_set1_epi8(15));
 }
 
 /* ---- e4m3, as in convert.h ----------------------------------------------------------------- */

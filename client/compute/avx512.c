@@ -2,11 +2,10 @@
  * The kernels for AVX-512: the primitives of vector.h on 16 elements. Only the foundation (F) is
  * used, beside AVX2 and F16C; not the bf16 instructions, which flush denormals.
  */
-#include "client/compute/halves.h"
+#include "client/compute/x86.h"
 
 typedef __m512 v_f;
 typedef __m512i v_i;
-typedef __m128i v_b;
 
 /* ---- elements ------------------------------------------------------------------------------ */
 
@@ -124,16 +123,6 @@ V_INLINE v_f v_from_i(v_i x)
 
 /* ---- codes --------------------------------------------------------------------------------- */
 
-V_INLINE v_b v_bytes_load(const void *at)
-{
-	return _mm_loadu_si128((const __m128i *)at);
-}
-
-V_INLINE void v_bytes_store(void *at, v_b bytes)
-{
-	_mm_storeu_si128((__m128i *)at, bytes);
-}
-
 V_INLINE v_b v_pack_i8(v_i x)
 {
 	return _mm512_cvtepi32_epi8(_mm512_max_epi32(_mm512_min_epi32(x, _mm512_set1_epi32(127)),
@@ -154,21 +143,6 @@ V_INLINE v_i v_unpack_i8(v_b bytes)
 V_INLINE v_i v_unpack_u8(v_b bytes)
 {
 	return _mm512_cvtepu8_epi32(bytes);
-}
-
-V_INLINE v_b v_join(v_b high, v_b low)
-{
-	return _mm_or_si128(_mm_slli_epi16(high, 4), low);
-}
-
-V_INLINE v_b v_high(v_b pairs)
-{
-	return _mm_and_si128(_mm_srli_epi16(pairs, 4), _mm_set1_epi8(15));
-}
-
-V_INLINE v_b v_low(v_b pairs)
-{
-	return _mm_and_si128(pairs, _mm_set1_epi8(15));
 }
 
 /* ---- e4m3, as in convert.h ----------------------------------------------------------------- */

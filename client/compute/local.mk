@@ -16,10 +16,10 @@ libkvcompute_la_SOURCES = \
 	client/compute/convert.h \
 	client/compute/error.c \
 	client/compute/fpmode.h \
-	client/compute/halves.h \
 	client/compute/kernels.h \
 	client/compute/scalar.c \
-	client/compute/vector.h
+	client/compute/vector.h \
+	client/compute/x86.h
 
 if HAVE_X86_64
 noinst_LTLIBRARIES += libkvcompute_avx2.la libkvcompute_avx512.la

@@ -25,7 +25,7 @@
  *   v_join(b, b)          first << 4 | second
  *   v_high(b) v_low(b)    nibbles
  *   v_e4m3_pack(f) v_e4m3_unpack(b)
- *   v_h, halves_...       what halves.h has, on elements of 16 bits as they lie
+ *   v_h, halves_...       what x86.h has, on elements of 16 bits as they lie
  */
 #include "client/compute/arithmetic.h"
 #include "client/compute/kernels.h"

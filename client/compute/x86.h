@@ -1,10 +1,10 @@
 /*
- * What the kernels of x86 do on 16-bit elements as they lie, f16 and bf16 alike: without the sign
- * their bits are ordered as the values are, NaN above infinity above all others. 16 at a time, by
- * AVX2.
+ * What the kernels of x86 share, 16 at a time, by AVX2: codes of 8 and 4 bits, and 16-bit elements
+ * as they lie, f16 and bf16 alike: without the sign their bits are ordered as the values are, NaN
+ * above infinity above all others.
  */
-#ifndef KV_CLIENT_COMPUTE_HALVES_H
-#define KV_CLIENT_COMPUTE_HALVES_H
+#ifndef KV_CLIENT_COMPUTE_X86_H
+#define KV_CLIENT_COMPUTE_X86_H
 
 #include <immintrin.h>
 #include <stddef.h>
@@ -13,7 +13,37 @@
 
 #define V_INLINE static inline __attribute__((always_inline))
 
-typedef __m256i v_h;
+typedef __m256i v_h; /* 16 elements */
+typedef __m128i v_b; /* 16 codes */
+
+/* ---- codes --------------------------------------------------------------------------------- */
+
+V_INLINE v_b v_bytes_load(const void *at)
+{
+	return _mm_loadu_si128((const __m128i *)at);
+}
+
+V_INLINE void v_bytes_store(void *at, v_b bytes)
+{
+	_mm_storeu_si128((__m128i *)at, bytes);
+}
+
+V_INLINE v_b v_join(v_b high, v_b low)
+{
+	return _mm_or_si128(_mm_slli_epi16(high, 4), low);
+}
+
+V_INLINE v_b v_high(v_b pairs)
+{
+	return _mm_and_si128(_mm_srli_epi16(pairs, 4), _mm_set1_epi8(15));
+}
+
+V_INLINE v_b v_low(v_b pairs)
+{
+	return _mm_and_si128(pairs, _mm_set1_epi8(15));
+}
+
+/* ---- elements ------------------------------------------------------------------------------ */
 
 V_INLINE v_h halves_load(const char *at)
 {
@@ -72,7 +102,7 @@ V_INLINE uint16_t halves_largest(v_h x)
 }
 
 /* An e4m3 is an f16 whose exponent is 8 less, without its last 7 bits. */
-V_INLINE v_h halves_of_e4m3(__m128i codes)
+V_INLINE v_h halves_of_e4m3(v_b codes)
 {
 	v_h wide = _mm256_cvtepu8_epi16(codes);
 	v_h sign = _mm256_and_si256(_mm256_slli_epi16(wide, 8), _mm256_set1_epi16(-0x8000));
