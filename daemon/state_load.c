@@ -65,15 +65,33 @@ static int second_pass(void *arg, enum cat_type type, const void *payload, uint3
 
 /* ---- what follows ------------------------------------------------------------------------- */
 
+/* A live sequence has one place, which has it; an open snapshot has any number. */
+static bool place_is_true(const struct session *session, const struct place *place)
+{
+	const struct object *object = place->object, *base = place->base;
+
+	if (base && base->layout != place->layout)
+		return false;
+	switch (place->kind) {
+	case PLACE_SPARE: return !object && !base;
+	case PLACE_SEQUENCE:
+		return object && !object->state && object->session == session &&
+		       object->place == place->seg.index && object->layout == place->layout;
+	case PLACE_OPEN: return object && object->state && object == base;
+	default: return false;
+	}
+}
+
 static int count_uses(struct session *session, struct errbuf *err)
 {
 	for (uint32_t i = 0; i < KV_PLACES_MAX; i++) {
 		struct place *place = session->places[i];
 
+		if (place && !place_is_true(session, place))
+			return records_bad(err,
+					   "a place whose sequence or snapshot does not name it");
 		if (place && place->base)
 			records_pin(session, place->base)->n_places++;
-		if (place && place->kind != PLACE_SPARE && !place->object)
-			return records_bad(err, "a place of something that is not there");
 	}
 	for (uint32_t i = 0; i < session->n_pins;) {
 		struct session_pin *pin = &session->pins[i];
@@ -107,18 +125,27 @@ static int count_uses(struct session *session, struct errbuf *err)
 	return 0;
 }
 
+/* A sequence has a state, or a writer with a place for it; of a snapshot that has no name the
+ * session says who holds it. */
+static bool object_is_true(const struct object *object)
+{
+	const struct place *place = NULL;
+
+	if (object->kind == OBJECT_SNAPSHOT)
+		return object->state != NULL;
+	if (object->state)
+		return !object->session;
+	if (object->session && object->place < KV_PLACES_MAX)
+		place = object->session->places[object->place];
+	return place && place->object == object && object->listed;
+}
+
 static int check_objects(const struct core *core, struct errbuf *err)
 {
-	for (size_t i = 0; i < core->objects.n; i++) {
-		const struct object *object = core->objects.items[i].thing;
-
-		if (object->state)
-			continue;
-		if (object->kind != OBJECT_SEQUENCE || !object->session ||
-		    object->place >= KV_PLACES_MAX || !object->session->places[object->place] ||
-		    object->session->places[object->place]->object != object)
-			return records_bad(err, "a sequence without state and writer");
-	}
+	for (size_t i = 0; i < core->objects.n; i++)
+		if (!object_is_true(core->objects.items[i].thing))
+			return records_bad(err,
+					   "a sequence without state or writer, or with both,");
 	return 0;
 }
 
