@@ -23,7 +23,10 @@ model_check_sources = \
 	tests/model/mc_back.c \
 	tests/model/mc_compare.c \
 	tests/model/mc_core.c \
+	tests/model/mc_plan.h \
 	tests/model/mc_recover.c \
+	tests/model/mc_replay.c \
+	tests/model/mc_scatter.c \
 	tests/model/mc_shadow.c \
 	tests/model/mc_update.c \
 	tests/model/mc_values.c \

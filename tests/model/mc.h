@@ -5,8 +5,10 @@
  *   mc_values.c   what vectors and planes hold, by number
  *   mc_shadow.c   states, steps and journals as plain arrays
  *   mc_compare.c  everything that can be read, against the shadow
- *   mc_update.c   appends, scatter updates, planes, aborts
- *   mc_back.c     marks, rollbacks, replay, fold, options of journals
+ *   mc_update.c   updates: appends, planes, commits and aborts
+ *   mc_scatter.c  the scatter calls in them
+ *   mc_back.c     marks, rollbacks, options of journals
+ *   mc_replay.c   replay forward, fold, replay onto another sequence
  *   mc_core.c     snapshots, forks, freezes at bad moments, death and takeover
  *   mc_recover.c  the core's recovery of rows, compiled for bare memory
  *   mc_world.c    a world of a random shape, and the choice of operations
@@ -239,6 +241,14 @@ void mc_op_snapshot(struct mc_world *w);
 void mc_op_fork(struct mc_world *w);
 void mc_op_operator(struct mc_world *w);
 void mc_op_death(struct mc_world *w);
+
+/* mc_back.c */
+/* The shadow after going back to step `to`. */
+struct mc_shadow mc_back_to(const struct mc_shadow *s, int to);
+/* Blocks to copy into, and the call again. */
+int mc_with_copies(struct mc_world *w, struct mc_seq *s, int (*call)(void *arg), void *arg);
+/* The outcome of a call must be `status`, or a lack of blocks. */
+void mc_conclude(struct mc_world *w, int rc, int status);
 
 /* mc_update.c */
 void mc_update_of(struct mc_world *w, struct mc_seq *s);

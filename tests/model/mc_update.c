@@ -1,23 +1,8 @@
-/* Appends, scatter updates, planes, aborts. */
+/* Updates: appends, planes, commits and aborts. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/model/mc.h"
-
-#define BYTES_MAX (MC_TOKENS * MC_HEADS * 2048u)
-
-/* An update as it is being made: a state after each token, and one of all. */
-struct plan {
-	struct mc_seq *s;
-	bool is_bad; /* something cannot be stored: it was refused, and is to be aborted */
-	uint64_t n_tokens;
-	uint32_t flags;
-	struct mc_state *states[MC_TOKENS + 1]; /* after token t + 1; the last: after the whole */
-	uint32_t token_rows[MC_TOKENS];
-	uint32_t extra_rows;
-	bool sets_planes;
-	bool is_inner;
-};
+#include "tests/model/mc_plan.h"
 
 static bool is_ring(const struct mc_world *w, uint32_t layer, uint64_t token)
 {
@@ -29,7 +14,7 @@ static bool is_ring(const struct mc_world *w, uint32_t layer, uint64_t token)
 /* Is token t of the plan in a row of the journal, or in a new slot, or (scatter) in neither? */
 enum where { IN_SLOT, IN_ROW, NOWHERE };
 
-static enum where where_of(const struct mc_world *w, const struct plan *p, uint32_t layer,
+static enum where where_of(const struct mc_world *w, const struct mc_plan *p, uint32_t layer,
 			   uint64_t t)
 {
 	bool wraps = is_ring(w, layer, mc_now(&p->s->shadow)->length + t);
@@ -39,7 +24,8 @@ static enum where where_of(const struct mc_world *w, const struct plan *p, uint3
 	return wraps || p->s->shadow.mode == KVC_JOURNAL_REPLAY ? IN_ROW : IN_SLOT;
 }
 
-static uint64_t slot_of(const struct mc_world *w, const struct plan *p, uint32_t layer, uint64_t t)
+static uint64_t slot_of(const struct mc_world *w, const struct mc_plan *p, uint32_t layer,
+			uint64_t t)
 {
 	uint64_t token = mc_now(&p->s->shadow)->length + t;
 	uint32_t bound = w->layout->layers[layer].bound_slots;
@@ -47,20 +33,15 @@ static uint64_t slot_of(const struct mc_world *w, const struct plan *p, uint32_t
 	return bound ? token % bound : token;
 }
 
-static uint32_t *planes_of(struct mc_cell *c)
-{
-	return c->row ? c->row_plane : c->plane;
-}
-
 /* ---- the plan ----------------------------------------------------------------------------- */
 
-static void plan_free(struct plan *p)
+static void plan_free(struct mc_plan *p)
 {
 	for (uint64_t t = 0; t <= p->n_tokens; t++)
 		mc_state_unref(p->states[t]);
 }
 
-static void plan_rows(struct mc_world *w, struct plan *p)
+static void plan_rows(struct mc_world *w, struct mc_plan *p)
 {
 	for (uint64_t t = 0; t < p->n_tokens; t++) {
 		p->token_rows[t] = 0;
@@ -70,7 +51,7 @@ static void plan_rows(struct mc_world *w, struct plan *p)
 	}
 }
 
-static void plan_states(struct mc_world *w, struct plan *p)
+static void plan_states(struct mc_world *w, struct mc_plan *p)
 {
 	const struct mc_state *from = mc_now(&p->s->shadow);
 
@@ -85,7 +66,7 @@ static void plan_states(struct mc_world *w, struct plan *p)
 }
 
 /* Token t's vectors of a layer: in all states from the one after it on. */
-static void plan_token(struct mc_world *w, struct plan *p, uint32_t layer, uint64_t t,
+static void plan_token(struct mc_world *w, struct mc_plan *p, uint32_t layer, uint64_t t,
 		       const uint32_t *values)
 {
 	uint64_t slot = slot_of(w, p, layer, t);
@@ -110,10 +91,10 @@ static void plan_token(struct mc_world *w, struct plan *p, uint32_t layer, uint6
 
 /* ---- writing tokens ----------------------------------------------------------------------- */
 
-static char k_bytes[BYTES_MAX], v_bytes[BYTES_MAX];
+static char k_bytes[MC_PLAN_BYTES], v_bytes[MC_PLAN_BYTES];
 
 /* Values of tokens [first, end) of a layer, and the plan of them. */
-static void make_tokens(struct mc_world *w, struct plan *p, uint32_t layer, uint64_t first,
+static void make_tokens(struct mc_world *w, struct mc_plan *p, uint32_t layer, uint64_t first,
 			uint64_t end)
 {
 	const struct kv_layer *l = &w->layout->layers[layer];
@@ -137,7 +118,7 @@ static void make_tokens(struct mc_world *w, struct plan *p, uint32_t layer, uint
 }
 
 /* Tokens that the layer takes by kvc_write: in a scatter update those up to the bound. */
-static uint64_t written_tokens(const struct mc_world *w, const struct plan *p, uint32_t layer)
+static uint64_t written_tokens(const struct mc_world *w, const struct mc_plan *p, uint32_t layer)
 {
 	uint64_t n = 0;
 
@@ -146,7 +127,7 @@ static uint64_t written_tokens(const struct mc_world *w, const struct plan *p, u
 	return n;
 }
 
-static void check_written(const struct plan *p, int rc)
+static void check_written(const struct mc_plan *p, int rc)
 {
 	if (p->is_bad)
 		MC_CHECK(rc == -1 && kvc_error() == KVC_EVALUE);
@@ -154,7 +135,7 @@ static void check_written(const struct plan *p, int rc)
 		MC_CHECK(rc == 0);
 }
 
-static void write_rows(struct mc_world *w, struct plan *p, uint32_t layer, uint64_t first,
+static void write_rows(struct mc_world *w, struct mc_plan *p, uint32_t layer, uint64_t first,
 		       uint64_t end)
 {
 	const struct kv_layer *l = &w->layout->layers[layer];
@@ -167,7 +148,7 @@ static void write_rows(struct mc_world *w, struct plan *p, uint32_t layer, uint6
 }
 
 /* In place, where that is allowed. */
-static void write_span(struct mc_world *w, struct plan *p, uint32_t layer, uint64_t end)
+static void write_span(struct mc_world *w, struct mc_plan *p, uint32_t layer, uint64_t end)
 {
 	const struct kv_layer *l = &w->layout->layers[layer];
 	size_t k = (size_t)mc_k_bytes(w, layer) * l->n_query_groups;
@@ -186,7 +167,7 @@ static void write_span(struct mc_world *w, struct plan *p, uint32_t layer, uint6
 	}
 }
 
-static bool may_span(struct mc_world *w, const struct plan *p, uint32_t layer, uint64_t end)
+static bool may_span(struct mc_world *w, const struct mc_plan *p, uint32_t layer, uint64_t end)
 {
 	void *k, *v;
 
@@ -199,9 +180,9 @@ static bool may_span(struct mc_world *w, const struct plan *p, uint32_t layer, u
 	return true;
 }
 
-static void write_slot_planes(struct mc_world *w, struct plan *p, uint32_t layer, uint64_t end)
+static void write_slot_planes(struct mc_world *w, struct mc_plan *p, uint32_t layer, uint64_t end)
 {
-	static char bytes[MC_PLANES][BYTES_MAX / 4];
+	static char bytes[MC_PLANES][MC_PLAN_BYTES / 4];
 	const struct kv_layer *l = &w->layout->layers[layer];
 	const void *planes[MC_PLANES] = {NULL};
 	uint64_t first = mc_draw(w, end), n = 1 + mc_draw(w, end - first);
@@ -218,14 +199,14 @@ static void write_slot_planes(struct mc_world *w, struct plan *p, uint32_t layer
 								 w->slot_plane_bytes[i],
 					      w->slot_plane_bytes[i], number);
 				for (uint64_t s = t; s <= p->n_tokens; s++)
-					planes_of(mc_cell(w, p->states[s], layer, h,
-							  slot_of(w, p, layer, t)))[i] = number;
+					mc_planes_of(mc_cell(w, p->states[s], layer, h,
+							     slot_of(w, p, layer, t)))[i] = number;
 			}
 	}
 	MC_CHECK(kvc_write_planes(p->s->seq, layer, first, n, planes) == 0);
 }
 
-static void write_layer(struct mc_world *w, struct plan *p, uint32_t layer)
+static void write_layer(struct mc_world *w, struct mc_plan *p, uint32_t layer)
 {
 	uint64_t end = written_tokens(w, p, layer), cut;
 
@@ -259,186 +240,9 @@ static void write_layer(struct mc_world *w, struct plan *p, uint32_t layer)
 		write_slot_planes(w, p, layer, end);
 }
 
-/* ---- scatter ------------------------------------------------------------------------------ */
-
-struct scatter {
-	uint32_t layer;
-	uint64_t n;
-	bool shared, has_kv;
-	bool planes[MC_PLANES];
-	uint32_t index[MC_HEADS * MC_TOKENS];
-};
-
-static void draw_slots(struct mc_world *w, uint32_t *index, uint64_t n, uint64_t n_slots)
-{
-	uint32_t all[MC_TOKENS];
-
-	for (uint32_t i = 0; i < n_slots; i++)
-		all[i] = i;
-	for (uint64_t i = 0; i < n; i++) {
-		uint64_t j = i + mc_draw(w, n_slots - i);
-		uint32_t slot = all[j];
-
-		all[j] = all[i];
-		all[i] = index[i] = slot;
-	}
-}
-
-static bool draw_scatter(struct mc_world *w, const struct plan *p, struct scatter *c)
-{
-	uint64_t n_slots;
-
-	c->layer = (uint32_t)mc_draw(w, w->layout->n_layers);
-	n_slots = mc_slots(w, c->layer, p->states[p->n_tokens]->length);
-	if (n_slots == 0)
-		return false;
-	c->n = 1 + mc_draw(w, n_slots < 6 ? n_slots : 6);
-	c->shared = mc_one_in(w, 2);
-	c->has_kv = !mc_one_in(w, 4);
-	for (uint32_t i = 0; i < MC_PLANES; i++)
-		c->planes[i] = i < w->n_slot_planes && mc_one_in(w, 2);
-	for (uint32_t h = 0; h < w->layout->layers[c->layer].n_query_groups; h++)
-		if (h && c->shared)
-			memcpy(c->index + h * c->n, c->index, c->n * sizeof(c->index[0]));
-		else
-			draw_slots(w, c->index + h * c->n, c->n, n_slots);
-	return true;
-}
-
-/* One head of one slot in one state. */
-static void scatter_cell(const struct plan *p, const struct scatter *c, struct mc_cell *cell,
-			 uint32_t row, uint32_t value, const uint32_t numbers[MC_PLANES])
-{
-	bool replay = p->s->shadow.mode == KVC_JOURNAL_REPLAY;
-
-	if (replay && !cell->row) {
-		cell->row_kv = 0;
-		memcpy(cell->row_plane, cell->plane, sizeof(cell->plane));
-	}
-	if (replay)
-		cell->row = row;
-	if (c->has_kv)
-		*(replay ? &cell->row_kv : &cell->kv) = value;
-	for (uint32_t i = 0; i < MC_PLANES; i++)
-		if (c->planes[i])
-			planes_of(cell)[i] = numbers[i];
-}
-
-static void plan_scatter(struct mc_world *w, struct plan *p, const struct scatter *c, uint64_t i,
-			 uint32_t head, uint32_t value, const uint32_t numbers[MC_PLANES])
-{
-	uint64_t slot = c->index[head * c->n + i];
-	bool is_new = slot >= mc_slots(w, c->layer, mc_now(&p->s->shadow)->length);
-	uint32_t row = ++w->n_rows;
-	uint64_t first = p->n_tokens;
-
-	/* A slot that comes with the update is written where it is (undo): no row. */
-	if (is_new && p->s->shadow.mode == KVC_JOURNAL_UNDO)
-		first = slot - mc_now(&p->s->shadow)->length;
-	else
-		p->extra_rows++;
-	for (uint64_t s = first; s <= p->n_tokens; s++)
-		scatter_cell(p, c, mc_cell(w, p->states[s], c->layer, head, slot), row, value,
-			     numbers);
-}
-
-static void plan_scatter_all(struct mc_world *w, struct plan *p, const struct scatter *c,
-			     char (*planes)[BYTES_MAX / 4])
-{
-	const struct kv_layer *l = &w->layout->layers[c->layer];
-	uint32_t k = mc_k_bytes(w, c->layer), v = mc_full_bytes(w, c->layer) - k;
-
-	for (uint64_t i = 0; i < c->n; i++)
-		for (uint32_t h = 0; h < l->n_query_groups; h++) {
-			uint64_t at = i * l->n_query_groups + h;
-			uint32_t value = c->has_kv ? mc_value_new(w, c->layer) : 0;
-			uint32_t numbers[MC_PLANES] = {0};
-
-			if (value && w->spoils && mc_one_in(w, 40))
-				mc_value_spoil(w, value);
-			p->is_bad |= w->values[value].is_bad &&
-				     p->s->shadow.mode != KVC_JOURNAL_REPLAY;
-			if (value) {
-				memcpy(k_bytes + at * k, w->values[value].full, k);
-				memcpy(v_bytes + at * v, w->values[value].full + k, v);
-			}
-			for (uint32_t s = 0; s < w->n_slot_planes; s++) {
-				if (!c->planes[s])
-					continue;
-				numbers[s] = mc_number(w);
-				mc_fill_plane(planes[s] + at * w->slot_plane_bytes[s],
-					      w->slot_plane_bytes[s], numbers[s]);
-			}
-			plan_scatter(w, p, c, i, h, value, numbers);
-		}
-}
-
-static bool call_scatter(struct mc_world *w, struct plan *p, const struct scatter *c,
-			 char (*bytes)[BYTES_MAX / 4])
-{
-	const void *planes[MC_PLANES];
-	bool has_v = w->layout->layers[c->layer].v_width != 0;
-
-	for (uint32_t s = 0; s < MC_PLANES; s++)
-		planes[s] = c->planes[s] ? bytes[s] : NULL;
-	return kvc_scatter(p->s->seq, c->layer, c->n, c->index, c->shared,
-			   c->has_kv ? k_bytes : NULL, c->has_kv && has_v ? v_bytes : NULL,
-			   w->n_slot_planes ? planes : NULL) == 0;
-}
-
-/* Calls that must be refused, and change nothing. */
-static void scatter_wrongly(struct mc_world *w, struct plan *p, struct scatter c,
-			    char (*bytes)[BYTES_MAX / 4])
-{
-	uint64_t n_slots = mc_slots(w, c.layer, p->states[p->n_tokens]->length);
-	uint32_t at = (uint32_t)mc_draw(w, c.n);
-
-	if (!c.has_kv && !c.planes[0] && !c.planes[1])
-		return;
-	if (mc_one_in(w, 2)) {
-		c.index[at] = (uint32_t)n_slots;
-		MC_CHECK(!call_scatter(w, p, &c, bytes) && kvc_error() == KVC_ERANGE);
-	} else if (c.n > 1) {
-		c.index[at] = c.index[(at + 1) % c.n];
-		MC_CHECK(!call_scatter(w, p, &c, bytes) && kvc_error() == KVC_EINVAL);
-	}
-}
-
-/* False: refused for good; the update is to be aborted. */
-static bool do_scatter(struct mc_world *w, struct plan *p)
-{
-	static char bytes[MC_PLANES][BYTES_MAX / 4];
-	struct scatter c;
-	uint64_t n_rows;
-
-	if (!draw_scatter(w, p, &c))
-		return true;
-	if (mc_one_in(w, 4))
-		scatter_wrongly(w, p, c, bytes);
-	if (!c.has_kv && !c.planes[0] && !c.planes[1]) {
-		MC_CHECK(call_scatter(w, p, &c, bytes));
-		return true;
-	}
-	plan_scatter_all(w, p, &c, bytes);
-	mc_say(w, "  scatter: layer %u, %llu slots, %s%s%s%s, %u rows by now", c.layer,
-	       (unsigned long long)c.n, c.shared ? "shared, " : "", c.has_kv ? "vectors" : "",
-	       c.planes[0] ? " plane 0" : "", c.planes[1] ? " plane 1" : "", p->extra_rows);
-	if (call_scatter(w, p, &c, bytes)) {
-		MC_CHECK(!p->is_bad);
-		return true;
-	}
-	n_rows = c.n * w->layout->layers[c.layer].n_query_groups;
-	if (kvc_error() == KVC_ERESERVE && mc_reserve(w, p->s, 0, n_rows) &&
-	    call_scatter(w, p, &c, bytes))
-		return true;
-	MC_CHECK((kvc_error() == KVC_EVALUE && p->is_bad) || kvc_error() == KVC_EJOURNAL ||
-		 kvc_error() == KVC_ERESERVE || kvc_error() == KVC_EPOOL);
-	return false;
-}
-
 /* ---- sequence planes ---------------------------------------------------------------------- */
 
-static bool do_plane(struct mc_world *w, struct plan *p)
+static bool do_plane(struct mc_world *w, struct mc_plan *p)
 {
 	struct mc_state *last = p->states[p->n_tokens];
 	uint32_t i = (uint32_t)mc_draw(w, w->n_seq_planes), number = mc_number(w);
@@ -465,13 +269,13 @@ static bool do_plane(struct mc_world *w, struct plan *p)
 
 /* ---- begin and end ------------------------------------------------------------------------ */
 
-static int begin(struct plan *p)
+static int begin(struct mc_plan *p)
 {
 	return kvc_update_begin(p->s->seq, p->n_tokens, p->flags);
 }
 
 /* The journal is full: is it? */
-static void check_full(struct mc_world *w, const struct plan *p)
+static void check_full(struct mc_world *w, const struct mc_plan *p)
 {
 	const struct mc_shadow *s = &p->s->shadow;
 	const struct seq_group *g = &p->s->seq->groups[w->layout->journal_group];
@@ -502,7 +306,7 @@ static void forget(struct mc_world *w, struct mc_seq *s, struct mc_shadow *shado
 	mc_shadow_forget(w, shadow, info.n_steps, info.n_rows);
 }
 
-static bool try_begin(struct mc_world *w, struct plan *p)
+static bool try_begin(struct mc_world *w, struct mc_plan *p)
 {
 	const struct mc_state *now = mc_now(&p->s->shadow);
 	uint64_t most = w->layout->max_slots;
@@ -533,7 +337,7 @@ static bool try_begin(struct mc_world *w, struct plan *p)
 }
 
 /* How large, when the caller does not say. */
-static void plan_size(struct mc_world *w, struct plan *p)
+static void plan_size(struct mc_world *w, struct mc_plan *p)
 {
 	const struct mc_state *now = mc_now(&p->s->shadow);
 	uint32_t mode = p->s->shadow.mode;
@@ -548,7 +352,7 @@ static void plan_size(struct mc_world *w, struct plan *p)
 	p->flags = mode != KVC_JOURNAL_NONE && mc_one_in(w, 4) ? KVC_UPDATE_SCATTER : 0;
 }
 
-static void write_all(struct mc_world *w, struct plan *p, bool freezes)
+static void write_all(struct mc_world *w, struct mc_plan *p, bool freezes)
 {
 	mc_shadow_drop_future(&p->s->shadow);
 	plan_states(w, p);
@@ -561,11 +365,11 @@ static void write_all(struct mc_world *w, struct plan *p, bool freezes)
 }
 
 /* Begins an update and writes all of it. False: there is none. */
-static bool make_update(struct mc_world *w, struct mc_seq *s, struct plan *p)
+static bool make_update(struct mc_world *w, struct mc_seq *s, struct mc_plan *p)
 {
 	bool journal = s->shadow.mode != KVC_JOURNAL_NONE, good = true;
 
-	*p = (struct plan){.s = s};
+	*p = (struct mc_plan){.s = s};
 	plan_size(w, p);
 	if (p->n_tokens == 0 && !journal)
 		return false;
@@ -580,7 +384,7 @@ static bool make_update(struct mc_world *w, struct mc_seq *s, struct plan *p)
 	write_all(w, p, true);
 	good = !p->is_bad;
 	for (int i = 0; i < MC_PARTS && journal && good && mc_one_in(w, 2); i++)
-		good = do_scatter(w, p);
+		good = mc_scatter(w, p);
 	while (good && w->n_seq_planes && mc_one_in(w, 3))
 		good = do_plane(w, p);
 	if (mc_one_in(w, 12))
@@ -594,7 +398,7 @@ static bool make_update(struct mc_world *w, struct mc_seq *s, struct plan *p)
 }
 
 /* What the commit makes of the sequence. */
-static void plan_next(struct mc_world *w, struct plan *p)
+static void plan_next(struct mc_world *w, struct mc_plan *p)
 {
 	struct mc_seq *s = p->s;
 	bool extra = p->extra_rows || p->n_tokens == 0;
@@ -622,7 +426,7 @@ static void plan_next(struct mc_world *w, struct plan *p)
 }
 
 /* Reserves what a commit may need to copy. */
-static bool reserve_copies(struct mc_world *w, struct plan *plans, int n)
+static bool reserve_copies(struct mc_world *w, struct mc_plan *plans, int n)
 {
 	for (int i = 0; i < n; i++)
 		if (!mc_reserve(w, plans[i].s, 0, 1))
@@ -630,7 +434,7 @@ static bool reserve_copies(struct mc_world *w, struct plan *plans, int n)
 	return true;
 }
 
-static void commit(struct mc_world *w, struct plan *plans, int n)
+static void commit(struct mc_world *w, struct mc_plan *plans, int n)
 {
 	kvc_seq *seqs[2];
 	int rc;
@@ -666,7 +470,7 @@ static void commit(struct mc_world *w, struct plan *plans, int n)
 
 void mc_op_update(struct mc_world *w)
 {
-	static struct plan plans[2];
+	static struct mc_plan plans[2];
 	struct mc_seq *a = mc_pick(w), *b = mc_one_in(w, 4) ? mc_pick(w) : NULL;
 	int n = 0;
 
@@ -685,7 +489,7 @@ void mc_op_update(struct mc_world *w)
 /* One update of one sequence, of any kind. */
 void mc_update_of(struct mc_world *w, struct mc_seq *s)
 {
-	static struct plan plan;
+	static struct mc_plan plan;
 
 	if (!make_update(w, s, &plan))
 		return;
@@ -696,7 +500,7 @@ void mc_update_of(struct mc_world *w, struct mc_seq *s)
 /* What was reserved is there: n updates of one token each are not refused for a lack of blocks. */
 void mc_op_reserved(struct mc_world *w)
 {
-	static struct plan plan;
+	static struct mc_plan plan;
 	struct mc_seq *s = mc_pick(w);
 	uint64_t n = 1 + mc_draw(w, 8);
 
@@ -705,7 +509,7 @@ void mc_op_reserved(struct mc_world *w)
 		return;
 	mc_say(w, "%llu reserved tokens of %d", (unsigned long long)n, (int)(s - w->seqs));
 	for (; n; n--) {
-		plan = (struct plan){.s = s, .n_tokens = 1};
+		plan = (struct mc_plan){.s = s, .n_tokens = 1};
 		plan_rows(w, &plan);
 		if (begin(&plan)) {
 			MC_CHECK(kvc_error() == KVC_EJOURNAL || kvc_error() == KVC_EBOUND);
