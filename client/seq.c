@@ -147,9 +147,12 @@ static int check_place(const struct kvc_session *session, const struct kv_shm_pl
 		uint64_t bytes = 2 * (uint64_t)shm->n_entries[g] * sizeof(struct kv_shm_entry);
 
 		if (shm->table_off[g] < session->segment->tables_off ||
+		    shm->table_off[g] % sizeof(uint64_t) ||
 		    shm->table_off[g] > session->segment->segment_bytes ||
 		    bytes > session->segment->segment_bytes - shm->table_off[g])
-			return kvc_fail(KVC_EPROTO, "a block table lies outside of the segment");
+			return kvc_fail(
+				KVC_EPROTO,
+				"a block table lies outside of the segment, or askew in it");
 	}
 	return 0;
 }
