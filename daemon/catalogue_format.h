@@ -27,6 +27,7 @@
 #define CAT_VERSION 2u
 #define CAT_HEAD_BYTES 4096u
 #define CAT_PAYLOAD_MAX (UINT32_C(1) << 30)
+#define CAT_ID_MAX (UINT64_C(1) << 62) /* of a record; the ids given out come nowhere near it */
 
 struct cat_head {
 	uint64_t magic;

@@ -588,6 +588,18 @@ static const struct {
 	[CAT_DIGESTS] = {load_digests, sizeof(struct cat_digests), 2},
 };
 
+/* The first field of most records is an id; what comes behind the last one must still be one. */
+static int check_id(struct loader *loader, enum cat_type type, uint64_t id, struct errbuf *err)
+{
+	if (type == CAT_DECIDED)
+		return 0;
+	if (id > CAT_ID_MAX || (id == 0 && type != CAT_DIGESTS))
+		return records_bad(err, "an id that is none");
+	if (type != CAT_COUNTERS && id >= loader->core->next_id)
+		loader->core->next_id = id + 1;
+	return 0;
+}
+
 int records_load(struct loader *loader, int pass, enum cat_type type, const void *payload,
 		 uint32_t n_bytes, struct errbuf *err)
 {
@@ -598,7 +610,7 @@ int records_load(struct loader *loader, int pass, enum cat_type type, const void
 	if (n_bytes < loads[type].least)
 		return records_bad(err, "a known type, cut short,");
 	memcpy(&id, payload, sizeof(id));
-	if (type != CAT_COUNTERS && type != CAT_DECIDED && id >= loader->core->next_id)
-		loader->core->next_id = id + 1;
+	if (check_id(loader, type, id, err))
+		return -1;
 	return loads[type].fn(loader, payload, n_bytes, err);
 }
