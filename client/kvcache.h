@@ -13,6 +13,7 @@
  *   8  Looking at a sequence: table, runs, reading
  *   9  Batches
  *  10  Digests, differences, verification
+ *  11  Attention
  *
  * ---------------------------------------------------------------------------------------------
  * 1  CONVENTIONS
@@ -38,14 +39,16 @@
  * limit is and what to do; both belong to the calling thread and hold until its next call into
  * the library. A call that failed has changed nothing, unless it says otherwise.
  *
- * Threads. The library starts none (nanomsg has one worker; signals are blocked in it). A writer
- * and all handles of its sequences belong to one thread at a time. A session may be used by
- * several threads, each with its own writer. Each function says "writer's thread" or "any thread".
+ * Threads. The library starts none but those of kvc_workers_new (nanomsg has one worker; signals
+ * are blocked in all of them). A writer and all handles of its sequences belong to one thread at a
+ * time. A session may be used by several threads, each with its own writer. Each function says
+ * "writer's thread" or "any thread".
  *
  * Hot path. Beginning, writing (kvc_write*, kvc_scatter, kvc_plane_set) and committing an update,
  * kvc_mark_*, kvc_rollback_*, kvc_replay and the view calls make no system call, send no message,
  * allocate nothing and take no lock that another process could hold, within what kvc_reserve and
- * kvc_reserve_scatter have set aside.
+ * kvc_reserve_scatter have set aside; nor does kvc_attend without workers, once a call of that
+ * shape has been made.
  *
  * Deadlines. A call that asks the daemon waits at most the session's deadline (default 5 s), then
  * fails with KVC_ETIMEOUT. A daemon that has died is reported as KVC_EDAEMON within 100 ms when it
@@ -828,6 +831,93 @@ struct kvc_verify_result {
 KVC_PUBLIC int kvc_verify(kvc_session *session, const char *name,
 			  int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes),
 			  void *arg, struct kvc_verify_result *result);
+
+/* ---------------------------------------------------------------------------------------------
+ * 11  ATTENTION
+ *
+ * Attention over the cache as it is stored: no full-precision copy of a quantised cache, no mask.
+ * Results have one order of operations (kvcache-formats(7)): equal bytes give equal bits, whatever
+ * the blocks they lie in, the number of workers, and, where tokens are stored exactly (raw, or in
+ * a replay journal), the number of tokens that are computed together.
+ */
+
+typedef struct kvc_workers kvc_workers;
+
+/* n threads that kvc_attend uses, the caller's own being one of them: n - 1 are started, with all
+ * signals blocked, and wait asleep between calls. 1 to 256 (KVC_ERANGE). KVC_ENOMEM, KVC_ELIMIT (no
+ * more threads). One call of kvc_attend at a time uses them. Any thread. */
+KVC_PUBLIC kvc_workers *kvc_workers_new(uint32_t n_threads);
+/* Ends the threads. NULL is allowed. Any thread, no call using them. */
+KVC_PUBLIC void kvc_workers_free(kvc_workers *workers);
+
+enum kvc_weights { KVC_WEIGHTS_MEAN = 0, KVC_WEIGHTS_SUM = 1 };
+
+/*
+ * One layer of one model step. Queries are those of the n_tokens *current* tokens: in k and v, not
+ * in the cache (whether kvc_write has been called for them makes no difference). Query i sees the
+ * cached tokens, and of the current ones 0 .. i.
+ */
+struct kvc_attend_args {
+	size_t size;
+	uint32_t n_query_heads; /* a multiple of the layer's n_query_groups; head h is of query
+				   group h / (n_query_heads / n_query_groups) */
+	uint64_t n_tokens;      /* queries; at least 1 */
+	const float *q;         /* [n_tokens][n_query_heads][k_width] */
+	const void *k, *v; /* current tokens as in kvc_write, read in full precision; both NULL:
+				   the queries are of the last n_tokens cached tokens, query i sees
+				   those up to its own */
+	float *out;        /* [n_tokens][n_query_heads][v_width] */
+	uint64_t length_tokens; /* of the cached tokens the first so many count; 0: all. Not with
+				   slots (KVC_EINVAL); KVC_ERANGE where a query would see what
+				   the ring no longer has */
+	float scale;            /* of the scores; 0: 1 / sqrt(k_width) */
+	float softcap;          /* scores become softcap * tanh(score / softcap); 0: they do not */
+	uint64_t window_tokens; /* a query sees so many tokens, its own included; 0: all. In a ring
+				   never more than bound_slots, also of those that later tokens of
+				   the same call overwrite */
+	const float *sinks; /* [n_query_heads] scores that take weight and have no value; NULL */
+	/*
+	 * Layers whose slots a policy has chosen, in an open update of n_tokens new tokens, or of
+	 * none. slots: where the current tokens are (as index and shared of kvc_scatter:
+	 * [n_query_groups][n_tokens], or [n_tokens]); what is cached in those slots is not seen, and
+	 * vectors that the open update has moved or scattered count. NULL: the current tokens follow
+	 * the cached ones, in a ring over the oldest.
+	 */
+	const uint32_t *slots;
+	int shared_slots;
+	/* With slots: absolute positions of all slots as they are with this update,
+	 * [n_query_groups][slots], and of query 0. Needed for window_tokens, else not looked at: a
+	 * slot is seen by the queries that are less than so many positions behind it. */
+	const int32_t *positions;
+	int64_t first_position;
+	/* Not NULL: the weights, summed over the queries, and over the query heads of a group their
+	 * mean or sum (enum kvc_weights), f32 [n_query_groups][slots as they are with this update].
+	 * What a token got whose slot a later one of this call takes is in none of them. */
+	float *weights;
+	uint32_t weights_how;
+	kvc_workers *workers; /* NULL: the calling thread alone */
+};
+
+/*
+ * Attends over a layer; out and weights are the caller's. Codes are dequantised in registers, a
+ * tile at a time, without the rounding to the dtype that kvc_read does. A query that sees nothing
+ * gets zeros. Scratch memory belongs to the workers, or the writer, and grows only when a call has
+ * more queries, heads, workers or moved vectors than any before; it does not depend on the length.
+ * KVC_EINVAL (v_width 0, a field that does not fit), KVC_ERANGE (layer, length_tokens, a slot),
+ * KVC_EUNSUPPORTED (opaque; wider than 256), KVC_ENOMEM. Nothing has changed, out may be half
+ * written. Writer's thread.
+ */
+KVC_PUBLIC int kvc_attend(kvc_seq *seq, uint32_t layer, const struct kvc_attend_args *args);
+
+/*
+ * Copies vectors inside the open update, as they are stored, with their slot planes: for each head
+ * (or all, with `shared`) slot from[i] to slot to[i], indices as in kvc_scatter; n of them. What is
+ * copied is what was committed. Nothing is quantised again (in a replay journal a row has the
+ * vector as kvc_read gives it). Errors as kvc_scatter; KVC_ERANGE: a slot to copy from that was not
+ * committed. Writer's thread.
+ */
+KVC_PUBLIC int kvc_move(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *from,
+			const uint32_t *to, int shared);
 
 #ifdef __cplusplus
 }

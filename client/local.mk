@@ -7,6 +7,11 @@ libkvclient_la_SOURCES = client/kvcache.h
 
 # data plane
 libkvclient_la_SOURCES += \
+	client/attend.c client/attend.h \
+	client/attend_keys.c \
+	client/attend_puts.c \
+	client/attend_run.c \
+	client/attend_walk.c \
 	client/batch.h \
 	client/begin.c \
 	client/blocks.c \
@@ -24,9 +29,10 @@ libkvclient_la_SOURCES += \
 	client/journals.c \
 	client/local.c \
 	client/marks.c \
+	client/own_page.c client/own_page.h \
 	client/planes.c \
 	client/quantisation_error.c \
-	client/read.c \
+	client/read.c client/read.h \
 	client/replay.c \
 	client/rollback.c client/rollback.h \
 	client/scatter.c client/scatter.h \
@@ -36,6 +42,7 @@ libkvclient_la_SOURCES += \
 	client/stream.c client/stream.h \
 	client/update.c \
 	client/view.c \
+	client/workers.c client/workers.h \
 	client/write.c
 
 # pkg-config

@@ -3,6 +3,8 @@
  * kvc_position). Vectors come from blocks, dequantised, and over them the rows of a replay
  * journal: the newest of each (layer, head, slot). Writer's thread.
  */
+#include "client/read.h"
+
 #include <string.h>
 
 #include "client/error.h"
@@ -181,6 +183,51 @@ static void read_plane(const struct kvc_seq *seq, const struct span *s, uint32_t
 	else
 		slot_plane_copy(seq, s->layer, head, slot, number, to, n_bytes);
 }
+
+/* ---- one head of one slot ------------------------------------------------------------------ */
+
+/* K or V out of the block; zeros where no block has the slot. */
+static void read_vector(const struct kvc_seq *seq, const struct span *s, bool is_value,
+			uint32_t head, uint64_t slot, char *to)
+{
+	const struct kv_codec *codec = &seq->layout->codecs[2 * s->layer + is_value];
+	size_t n_bytes = (size_t)codec->width * codec->element_bytes;
+	struct kv_codec_at from;
+
+	if (slot >= kv_layout_slots(seq->layout->fields, s->group, seq->head.base_tokens)) {
+		memset(to, 0, n_bytes);
+		return;
+	}
+	from = slot_vectors(seq, s->layer, is_value, slot);
+	from = kv_codec_at(&from, head);
+	kv_dequantise(codec, 1, &from, to, n_bytes);
+}
+
+void read_slot(const struct kvc_seq *seq, uint32_t layer, uint32_t head, uint64_t slot, char *to)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+	const struct span s = {.layer = layer, .group = layout->layer_maps[layer].group};
+	struct kv_row_parts parts = kv_row_parts(layout, layer);
+	uint64_t row = journal_find(seq, layer, head, slot, seq->head.journal_end);
+
+	if (row != UINT64_MAX && !(journal_row(seq, row)->flags & KV_ROW_BASE)) {
+		memcpy(to, journal_payload(seq, row), parts.k_bytes + parts.v_bytes);
+	} else {
+		read_vector(seq, &s, false, head, slot, to);
+		if (parts.v_bytes)
+			read_vector(seq, &s, true, head, slot, to + parts.k_bytes);
+	}
+	to += parts.k_bytes + parts.v_bytes;
+	for (uint32_t p = 0; p < layout->n_slot_planes; p++) {
+		size_t n_bytes = layout->regions[kv_layout_region(layout, layer, KV_PART_PLANE + p)]
+					 .vector_bytes;
+
+		read_plane(seq, &s, p, slot, head, to, n_bytes);
+		to += n_bytes;
+	}
+}
+
+/* ---- kvc_read_plane ------------------------------------------------------------------------ */
 
 int kvc_read_plane(kvc_seq *seq, const char *name, uint32_t layer, uint64_t first, uint64_t n_slots,
 		   void *bytes)

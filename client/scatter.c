@@ -1,7 +1,8 @@
 /*
- * kvc_scatter: vectors for slots that the caller names, other ones for every head. Each becomes a
- * row of the open update, behind the rows of its tokens; the commit does the rest. Nothing but the
- * named (layer, head, slot) is ever touched. Hot path.
+ * kvc_scatter: vectors for slots that the caller names, other ones for every head; and kvc_move,
+ * where they come from slots that are there. Each becomes a row of the open update, behind the rows
+ * of its tokens; the commit does the rest. Nothing but the named (layer, head, slot) is ever
+ * touched. Hot path.
  *
  * What a row does not say (K and V when only planes are written, planes that are not given) is
  * filled in by the commit, in the order of the calls: until then `prev` holds which parts are
@@ -12,6 +13,7 @@
 #include "client/codecs.h"
 #include "client/error.h"
 #include "client/journal.h"
+#include "client/read.h"
 #include "client/scatter.h"
 #include "client/slots.h"
 
@@ -23,6 +25,8 @@ struct scatter {
 	uint32_t number; /* of the layer */
 	uint64_t n;
 	const uint32_t *index;
+	const uint32_t
+		*from; /* slots that the vectors come from; NULL: k, v and planes have them */
 	bool shared;
 	const char *k, *v;
 	const void *const *planes;
@@ -35,10 +39,16 @@ static uint32_t slot_at(const struct scatter *s, uint32_t head, uint64_t i)
 	return s->index[(s->shared ? 0 : head) * s->n + i];
 }
 
+static uint32_t from_at(const struct scatter *s, uint32_t head, uint64_t i)
+{
+	return s->from[(s->shared ? 0 : head) * s->n + i];
+}
+
 /* ---- checks ------------------------------------------------------------------------------- */
 
-static int check_call(const struct kvc_seq *seq, uint32_t layer, const uint32_t *index,
-		      const void *k, const void *v)
+/* name: of the index, for the text. */
+static int check_call(const struct kvc_seq *seq, uint32_t layer, const char *name,
+		      const uint32_t *index, const void *k, const void *v)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 
@@ -53,7 +63,7 @@ static int check_call(const struct kvc_seq *seq, uint32_t layer, const uint32_t 
 	if (slots_check_layer(layout, layer))
 		return -1;
 	if (!index)
-		return kvc_fail(KVC_EINVAL, "index is NULL");
+		return kvc_fail(KVC_EINVAL, "%s is NULL", name);
 	if ((k == NULL) != (v == NULL) && layout->layers[layer].v_width)
 		return kvc_fail(KVC_EINVAL, "pass both K and V, or neither (planes only)");
 	if (v && !layout->layers[layer].v_width)
@@ -89,10 +99,23 @@ static int check_head(const struct scatter *s, uint32_t head)
 	return rc;
 }
 
+/* Only what was committed can be moved. */
+static int check_from(const struct scatter *s, uint32_t head)
+{
+	for (uint64_t i = 0; i < s->n; i++)
+		if (from_at(s, head, i) >= s->n_slots_before)
+			return kvc_fail(KVC_ERANGE,
+					"from: slot %u of head %u: layer %u has %llu committed "
+					"slots",
+					from_at(s, head, i), head, s->number,
+					(unsigned long long)s->n_slots_before);
+	return 0;
+}
+
 static int check_index(const struct scatter *s)
 {
 	for (uint32_t h = 0; h < (s->shared ? 1 : s->layer->n_query_groups); h++)
-		if (check_head(s, h))
+		if (check_head(s, h) || (s->from && check_from(s, h)))
 			return -1;
 	return 0;
 }
@@ -104,6 +127,8 @@ static uint32_t given_parts(const struct scatter *s)
 {
 	uint32_t given = 0;
 
+	if (s->from)
+		return journal_all_parts(s->seq, s->number);
 	for (uint32_t part = 0; part + 1 < KV_PARTS_MAX; part++) {
 		bool is_given = part < KV_PART_PLANE ? s->k != NULL :
 						       s->planes && s->map->region[part] >= 0 &&
@@ -136,6 +161,23 @@ static int fail_value(const struct scatter *s, bool is_value, uint64_t i, uint32
 	return codecs_refuse(is_value, s->number, "entry", i, head, "abort the update");
 }
 
+/* The same, of slots that are there: their stored bytes, or, in a replay row, as they count. */
+static void store_moved(const struct scatter *s, uint64_t row, uint64_t first, uint64_t n)
+{
+	uint32_t n_heads = s->layer->n_query_groups;
+
+	for (uint64_t i = first; i < first + n; i++, row++) {
+		uint32_t head = (uint32_t)(i % n_heads), slot = from_at(s, head, i / n_heads);
+		char *payload = journal_payload(s->seq, row);
+
+		if (seq_mode(s->seq) == KV_JOURNAL_REPLAY)
+			read_slot(s->seq, s->number, head, slot, payload);
+		else
+			journal_save_slot(s->seq, s->number, head, slot, s->given,
+					  payload + journal_shape(s->seq)->new_off);
+	}
+}
+
 /* Vectors of a call are counted through its entries and, in each, through the heads. */
 static int store(const struct scatter *s, uint64_t row, uint64_t first, uint64_t n)
 {
@@ -144,6 +186,8 @@ static int store(const struct scatter *s, uint64_t row, uint64_t first, uint64_t
 	struct kv_row_parts parts = kv_row_parts(s->layout, s->number);
 	bool is_value;
 
+	if (s->from)
+		store_moved(s, row, first, n);
 	if (s->k) {
 		uint64_t done = journal_store(s->seq, s->number, row, n,
 					      s->k + first * parts.k_bytes,
@@ -248,18 +292,36 @@ static int stage_all(const struct scatter *s)
 	return 0;
 }
 
-int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index, int shared,
-		const void *k, const void *v, const void *const *planes)
+static int scatter(struct scatter *s)
 {
-	const struct kv_layout *layout = seq->layout->fields;
-	struct scatter s;
+	struct kvc_seq *seq = s->seq;
+	const uint32_t group = s->map->group;
 	uint64_t rows_end;
 
-	if (check_call(seq, layer, index, k, v))
-		return -1;
-	if (n == 0 || (!k && !planes))
+	s->given = given_parts(s);
+	if (s->given == 0)
 		return 0;
-	s = (struct scatter){
+	s->n_slots = kv_layout_slots(s->layout, group, seq->head.length_tokens + seq->open_tokens);
+	s->n_slots_before = kv_layout_slots(s->layout, group, seq->head.length_tokens);
+	if (s->n > s->n_slots)
+		return kvc_fail(KVC_ERANGE, "n is %llu; layer %u has %llu slots",
+				(unsigned long long)s->n, s->number,
+				(unsigned long long)s->n_slots);
+	if (check_index(s))
+		return -1;
+	rows_end = seq->open_rows_end + s->n * s->layer->n_query_groups + 1;
+	journal_trim(seq, rows_end - seq->head.journal_end);
+	if (journal_extend(seq, rows_end))
+		return -1;
+	return stage_all(s);
+}
+
+static struct scatter scatter_of(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
+				 int shared)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	return (struct scatter){
 		.seq = seq,
 		.layout = layout,
 		.layer = &layout->layers[layer],
@@ -268,26 +330,39 @@ int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index,
 		.n = n,
 		.index = index,
 		.shared = shared != 0,
-		.k = k,
-		.v = v,
-		.planes = planes,
 	};
-	s.n_slots = kv_layout_slots(layout, s.map->group,
-				    seq->head.length_tokens + seq->open_tokens);
-	s.given = given_parts(&s);
-	if (s.given == 0)
+}
+
+int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *index, int shared,
+		const void *k, const void *v, const void *const *planes)
+{
+	struct scatter s;
+
+	if (check_call(seq, layer, "index", index, k, v))
+		return -1;
+	if (n == 0 || (!k && !planes))
 		return 0;
-	s.n_slots_before = kv_layout_slots(layout, s.map->group, seq->head.length_tokens);
-	if (n > s.n_slots)
-		return kvc_fail(KVC_ERANGE, "n is %llu; layer %u has %llu slots",
-				(unsigned long long)n, layer, (unsigned long long)s.n_slots);
-	if (check_index(&s))
+	s = scatter_of(seq, layer, n, index, shared);
+	s.k = k;
+	s.v = v;
+	s.planes = planes;
+	return scatter(&s);
+}
+
+int kvc_move(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *from, const uint32_t *to,
+	     int shared)
+{
+	struct scatter s;
+
+	if (check_call(seq, layer, "to", to, NULL, NULL))
 		return -1;
-	rows_end = seq->open_rows_end + n * s.layer->n_query_groups + 1;
-	journal_trim(seq, rows_end - seq->head.journal_end);
-	if (journal_extend(seq, rows_end))
-		return -1;
-	return stage_all(&s);
+	if (!from)
+		return kvc_fail(KVC_EINVAL, "from is NULL");
+	if (n == 0)
+		return 0;
+	s = scatter_of(seq, layer, n, to, shared);
+	s.from = from;
+	return scatter(&s);
 }
 
 /* ---- what the commit fills in -------------------------------------------------------------- */

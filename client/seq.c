@@ -82,6 +82,7 @@ void writer_free(struct kvc_writer *writer)
 	for (unsigned i = 0; i < WRITER_IDLE; i++)
 		if (writer->idle[i].memory)
 			munmap(writer->idle[i].memory, writer->idle[i].n_bytes);
+	kvc_workers_free(writer->alone);
 	free(writer);
 }
 

@@ -67,6 +67,7 @@ struct kvc_writer {
 	struct kvc_seq *spare; /* handles on spare places, for local forks */
 	struct block_pool *pools;
 	struct writer_idle idle[WRITER_IDLE];
+	kvc_workers *alone; /* scratch of kvc_attend without workers; NULL: never called */
 };
 
 /* A block that the open update has copied: which entry, and what it replaces there. */

@@ -19,6 +19,7 @@
 #include "client/link.h"
 #include "client/open.h"
 #include "client/options.h"
+#include "client/own_page.h"
 #include "client/rpc.h"
 #include "proto/commit.h"
 
@@ -33,21 +34,6 @@ int session_forked(void)
 {
 	return kvc_fail(KV_EFORKED,
 			"this handle was inherited by fork() and belongs to the parent process");
-}
-
-static int make_own_page(struct kvc_session *session)
-{
-	void *page = mmap(NULL, KV_SHM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-			  -1, 0);
-
-	if (page == MAP_FAILED)
-		return kvc_fail(KV_ENOMEM, "no memory for a session");
-	session->own = page;
-	if (madvise(page, KV_SHM_PAGE, MADV_WIPEONFORK) < 0)
-		return errbuf_errno(kvc_err(), KV_EUNSUPPORTED, errno,
-				    "MADV_WIPEONFORK, which Linux has since 4.14");
-	atomic_store(session->own, 1);
-	return 0;
 }
 
 /* ---- the control segment -------------------------------------------------------------------- */
@@ -114,8 +100,7 @@ static void session_free(struct kvc_session *session)
 	session_arenas_fini(session);
 	if (session->segment)
 		munmap(session->segment, session->segment_bytes);
-	if (session->own)
-		munmap(session->own, KV_SHM_PAGE);
+	own_page_free(session->own);
 	free(session);
 }
 
@@ -141,7 +126,8 @@ struct kvc_session *session_open(const char *runtime_dir, uint32_t deadline_ms, 
 		kvc_fail(KV_ENOMEM, "no memory for a session");
 		return NULL;
 	}
-	if (make_own_page(session))
+	session->own = own_page_new();
+	if (!session->own)
 		goto fail;
 	session->link = link_new(runtime_dir, deadline_ms, resend_ms, kvc_err());
 	if (!session->link || link_open_wire(session->link, kvc_err()) || attach_and_map(session))

@@ -79,6 +79,21 @@ static inline struct kv_symmetric kv_fp8_of(float magnitude)
 				     kv_f32_of_bits((254 - exponent) << 23)};
 }
 
+/* ---- queries of attention: 16 bits ---------------------------------------------------------- */
+
+#define KV_Q16_TOP 32767.0f
+#define KV_Q16_FLOOR 0x1p-100f /* what is below has no reciprocal to rely on, and counts as 0 */
+
+/* The reciprocal of the unit, which is NaN if the magnitude is not finite; 0: all codes are 0. */
+static inline float kv_q16_of(float magnitude, float *unit)
+{
+	*unit = magnitude / KV_Q16_TOP;
+	if (magnitude >= KV_Q16_FLOOR && magnitude <= FLT_MAX)
+		return KV_Q16_TOP / magnitude;
+	*unit = magnitude < KV_Q16_FLOOR ? 0 : magnitude - magnitude;
+	return 0;
+}
+
 /* ---- affine: code = rint(x * reciprocal) + zero -------------------------------------------- */
 
 struct kv_affine {

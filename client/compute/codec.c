@@ -51,10 +51,15 @@ static void choose(void)
 	chosen = best();
 }
 
-const char *kv_codec_kernel_name(void)
+const struct kv_codec_kernels *kv_codec_kernels_chosen(void)
 {
 	pthread_once(&choose_once, choose);
-	return chosen->name;
+	return chosen;
+}
+
+const char *kv_codec_kernel_name(void)
+{
+	return kv_codec_kernels_chosen()->name;
 }
 
 /* ---- raw ----------------------------------------------------------------------------------- */
@@ -90,6 +95,7 @@ void kv_codec_use(struct kv_codec *codec, const struct kv_codec_kernels *kernels
 	codec->ops = &(*kernels->table)[codec->format][codec->dtype];
 	if (codec->format == KV_FORMAT_RAW || codec->width == 0)
 		codec->ops = &raw_ops;
+	codec->attend = kernels->attend();
 }
 
 int kv_codec_init(struct kv_codec *codec, uint32_t format, uint32_t dtype, uint32_t width,

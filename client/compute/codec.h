@@ -22,6 +22,7 @@
 #include "proto/format.h"
 
 struct kv_codec_ops;
+struct kv_attend_ops;
 
 /* What a region holds. Read it, do not write it. */
 struct kv_codec {
@@ -29,6 +30,7 @@ struct kv_codec {
 	struct kv_format_bytes bytes; /* of one vector in each part */
 	uint32_t element_bytes;       /* of the dtype */
 	const struct kv_codec_ops *ops;
+	const struct kv_attend_ops *attend; /* client/compute/attend.h */
 };
 
 /*

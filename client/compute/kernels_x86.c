@@ -22,9 +22,20 @@ static bool has_avx512(void)
 	return has_avx2() && __builtin_cpu_supports("avx512f");
 }
 
+static const struct kv_attend_ops *attend_scalar(void)
+{
+	return &kv_attend_scalar;
+}
+
+/* Attention wants FMA too, which some machines with AVX2 have not. */
+static const struct kv_attend_ops *attend_avx2(void)
+{
+	return __builtin_cpu_supports("fma") ? &kv_attend_avx2 : &kv_attend_scalar;
+}
+
 const struct kv_codec_kernels kv_codec_kernels[] = {
-	{"scalar", always, &kv_codec_scalar},
-	{"avx2", has_avx2, &kv_codec_avx2},
-	{"avx512", has_avx512, &kv_codec_avx512},
+	{"scalar", always, &kv_codec_scalar, attend_scalar},
+	{"avx2", has_avx2, &kv_codec_avx2, attend_avx2},
+	{"avx512", has_avx512, &kv_codec_avx512, attend_avx2},
 };
 const size_t kv_codec_n_kernels = sizeof(kv_codec_kernels) / sizeof(kv_codec_kernels[0]);

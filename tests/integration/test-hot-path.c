@@ -1,7 +1,7 @@
 /*
  * The hot path makes no system call and allocates nothing: a process with a session, and memory
  * reserved, gives up all system calls but exit (a violation kills it) and then appends, commits,
- * marks, rolls back, forks and reads tables 10,000 times. Its allocations are counted meanwhile.
+ * marks, rolls back, forks, reads tables and attends 10,000 times. Its allocations are counted meanwhile.
  * Thread: one; nanomsg's worker keeps its system calls.
  */
 #include <errno.h>
@@ -97,6 +97,7 @@ struct work {
 	kvc_writer *writer;
 	kvc_seq *seq;
 	float rows[AHEAD * ROW];
+	float q[AHEAD * 2 * ROW], out[AHEAD * 2 * ROW], weights[4 * (MOST + AHEAD)];
 };
 
 static void set_up(struct work *work, const char *runtime_dir)
@@ -157,6 +158,23 @@ static int look(kvc_seq *seq, float expected)
 	return by_table == by_run && *by_table == expected ? 0 : -1;
 }
 
+/* Over the second layer, with current tokens, or without. */
+static int attend(struct work *work, kvc_seq *seq, bool is_current)
+{
+	struct kvc_attend_args args = {
+		.size = sizeof(args),
+		.n_query_heads = 8,
+		.n_tokens = AHEAD,
+		.q = work->q,
+		.k = is_current ? work->rows : NULL,
+		.v = is_current ? work->rows : NULL,
+		.out = work->out,
+		.weights = work->weights,
+	};
+
+	return kvc_attend(seq, 1, &args);
+}
+
 static int one_round(struct work *work, unsigned round)
 {
 	float last = (float)(round + (AHEAD - 1) * ROW);
@@ -174,6 +192,8 @@ static int one_round(struct work *work, unsigned round)
 	rc |= kvc_rollback_mark(work->seq, &mark);
 	rc |= kvc_mark_release(work->seq, &mark);
 	rc |= look(work->seq, last);
+	if (round % 50 == 0)
+		rc |= attend(work, work->seq, true) | attend(work, work->seq, false);
 	if (round % 1000 || rc)
 		return rc;
 	/* A fork takes blocks of the reserve, and the parent's last block is copied: seldom,
@@ -194,6 +214,7 @@ static void child(const char *runtime_dir)
 
 	set_up(&work, runtime_dir);
 	MUST(append(&work, work.seq, 0) == 0);
+	MUST(attend(&work, work.seq, true) == 0);
 	if (!give_up_system_calls())
 		_exit(CHILD_NO_SECCOMP);
 	n_before = n_allocations;

@@ -30,7 +30,7 @@ struct jw *jw_new(const struct jw_shape *shape)
 	layout->n_layers = shape->n_layers;
 	layout->layers = calloc(shape->n_layers, sizeof(layout->layers[0]));
 	memcpy(layout->layers, shape->layers, shape->n_layers * sizeof(layout->layers[0]));
-	layout->dtype = KV_DTYPE_F32;
+	layout->dtype = shape->dtype ? shape->dtype : KV_DTYPE_F32;
 	layout->k_format = shape->k_format;
 	layout->v_format = shape->v_format;
 	layout->block_tokens = shape->block_tokens;

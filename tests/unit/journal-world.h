@@ -14,10 +14,11 @@
 struct jw_shape {
 	uint32_t n_layers;
 	struct kv_layer layers[3];
-	uint32_t k_format, v_format; /* of f32 vectors */
+	uint32_t k_format, v_format;
 	uint32_t block_tokens;
 	bool has_positions;   /* a slot plane "position", u32, written with the tokens */
 	uint32_t state_bytes; /* a sequence plane "state"; 0: none */
+	uint32_t dtype;       /* 0: f32, as jw_append and the like need it */
 };
 
 struct jw {

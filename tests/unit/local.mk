@@ -138,6 +138,13 @@ tests_unit_test_codec_LDADD = libkvtest.la libkvcompute.la libkvproto.la -lm
 tests_unit_test_codec_rules_SOURCES = tests/unit/test-codec-rules.c $(codec_room)
 tests_unit_test_codec_rules_LDADD = libkvtest.la libkvcompute.la libkvproto.la -lm
 
+attend_rows = tests/unit/attend-rows.c tests/unit/attend-rows.h $(codec_room)
+unit_tests += tests/unit/test-attend-kernels tests/unit/test-attend-softmax
+tests_unit_test_attend_kernels_SOURCES = tests/unit/test-attend-kernels.c $(attend_rows)
+tests_unit_test_attend_kernels_LDADD = libkvtest.la libkvcompute.la libkvproto.la -lm
+tests_unit_test_attend_softmax_SOURCES = tests/unit/test-attend-softmax.c $(attend_rows)
+tests_unit_test_attend_softmax_LDADD = libkvtest.la libkvcompute.la libkvproto.la -lm
+
 # the programs that run sets of expected values
 unit_tests += tests/unit/test-vectors
 tests_unit_test_vectors_SOURCES = tests/unit/test-vectors.c
@@ -165,6 +172,22 @@ tests_unit_test_journal_cases_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 unit_tests += tests/unit/test-journal-errors
 tests_unit_test_journal_errors_SOURCES = tests/unit/test-journal-errors.c $(journal_world)
 tests_unit_test_journal_errors_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+unit_tests += tests/unit/test-move
+tests_unit_test_move_SOURCES = tests/unit/test-move.c $(journal_world)
+tests_unit_test_move_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+
+attend_world = tests/unit/attend-world.c tests/unit/attend-world.h $(journal_world)
+unit_tests += tests/unit/test-attend
+tests_unit_test_attend_SOURCES = tests/unit/test-attend.c $(attend_world)
+tests_unit_test_attend_LDADD = libkvtest.la libkvclient.la libkvdaemon.la -lm
+
+unit_tests += tests/unit/test-attend-slots
+tests_unit_test_attend_slots_SOURCES = tests/unit/test-attend-slots.c $(attend_world)
+tests_unit_test_attend_slots_LDADD = libkvtest.la libkvclient.la libkvdaemon.la -lm
+
+unit_tests += tests/unit/test-workers
+tests_unit_test_workers_SOURCES = tests/unit/test-workers.c
+tests_unit_test_workers_LDADD = libkvtest.la libkvclient.la
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

@@ -1,0 +1,260 @@
+/*
+ * What the AVX2 kernels of attention are made of: rows as they are read, 16 elements at a time, and
+ * sums across a register.
+ *
+ * Everything is inlined into functions for one way to read a row, so `load` is a constant there and
+ * loops over registers have constant bounds.
+ */
+#ifndef KV_CLIENT_COMPUTE_ATTEND_AVX2_H
+#define KV_CLIENT_COMPUTE_ATTEND_AVX2_H
+
+#include "client/compute/kernels.h"
+#include "client/compute/x86.h"
+
+/* Loops over registers: no register can be chosen by a number, so none may stay a loop. */
+#ifdef __clang__
+#define UNROLLED _Pragma("unroll")
+#else
+#define UNROLLED _Pragma("GCC unroll 8")
+#endif
+#define EACH(i, n) UNROLLED for (uint32_t i = 0; i < (n); i++)
+
+#define STEP 16u  /* elements */
+#define N_SUMS 8u /* accumulators of a block: so many registers are left for them */
+
+/* Ways to read a row: raw ones, f32 with a scale (made from others for many queries), and others. */
+enum load {
+	LOAD_F32,
+	LOAD_F16,
+	LOAD_BF16,
+	LOAD_WIDE,
+	LOAD_FP8,
+	LOAD_I8,
+	LOAD_U8,
+	LOAD_U4,
+	LOAD_Q4,
+	N_LOADS
+};
+
+V_INLINE bool load_is_float(enum load load)
+{
+	return load <= LOAD_FP8;
+}
+
+/* One of the row. */
+V_INLINE bool load_has_scale(enum load load)
+{
+	return load >= LOAD_WIDE && load != LOAD_Q4;
+}
+
+/* Worth to be widened first, once, for many queries? */
+V_INLINE bool load_is_slow(enum load load)
+{
+	return load == LOAD_FP8 || load == LOAD_U4 || load == LOAD_Q4;
+}
+
+V_INLINE bool load_has_zero(enum load load)
+{
+	return load == LOAD_U8 || load == LOAD_U4;
+}
+
+/* Where 16 elements of a row are: codes or pairs of them from its start, by how much to shift pairs;
+ * the group of their scale (q4). */
+struct place {
+	uint32_t at, shift, group;
+};
+
+/* half: of the elements of a vector; a multiple of 16 in u4. */
+V_INLINE struct place place_of(enum load load, uint32_t half, uint32_t i)
+{
+	uint32_t in_group = i % KV_Q4_GROUP, group = i / KV_Q4_GROUP;
+
+	switch (load) {
+	case LOAD_U4: return (struct place){i < half ? i : i - half, i < half ? 4 : 0, 0};
+	case LOAD_Q4: return (struct place){group * STEP, in_group < STEP ? 4 : 0, group};
+	default: return (struct place){i, 0, 0};
+	}
+}
+
+/* ---- floats -------------------------------------------------------------------------------- */
+
+V_INLINE __m128i load_half(const char *at)
+{
+	return _mm_loadl_epi64((const __m128i *)(const void *)at);
+}
+
+V_INLINE __m256 bf16_widen(v_b halves)
+{
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+/* An e4m3 is an f16 whose exponent is 8 less, without its last 7 bits; and its sign is two places
+ * too high when the byte is widened as a signed one: in bit 15, with a copy of it in bit 14. */
+V_INLINE __m256 e4m3_widen(v_b codes)
+{
+	v_b halves = _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7),
+				   _mm_set1_epi16((short)0xbf80));
+
+	return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256));
+}
+
+/* Elements i .. i + 8 of a row of raw or fp8, without a scale. */
+V_INLINE __m256 load_floats(enum load load, const char *row, uint32_t i)
+{
+	switch (load) {
+	case LOAD_F32:
+	case LOAD_WIDE: return _mm256_loadu_ps((const float *)(const void *)row + i);
+	case LOAD_F16: return _mm256_cvtph_ps(v_bytes_load(row + (size_t)i * 2));
+	case LOAD_BF16: return bf16_widen(v_bytes_load(row + (size_t)i * 2));
+	default: return e4m3_widen(load_half(row + i));
+	}
+}
+
+/* ---- codes --------------------------------------------------------------------------------- */
+
+/* 16 codes, zero points in them. */
+V_INLINE __m256i load_codes(enum load load, const char *row, struct place p)
+{
+	v_b codes = v_bytes_load(row + p.at);
+
+	if (load == LOAD_I8)
+		return _mm256_cvtepi8_epi16(codes);
+	if (load == LOAD_U4 || load == LOAD_Q4)
+		codes = p.shift ? v_high(codes) : v_low(codes);
+	if (load != LOAD_Q4)
+		return _mm256_cvtepu8_epi16(codes);
+	return _mm256_cvtepi8_epi16(_mm_sub_epi8(codes, _mm_set1_epi8(8)));
+}
+
+/* A bf16 scale in all elements. */
+V_INLINE __m256 group_scale(const char *scales, uint32_t group)
+{
+	uint16_t bits;
+
+	memcpy(&bits, scales + group * sizeof(bits), sizeof(bits));
+	return _mm256_castsi256_ps(_mm256_set1_epi32((int32_t)((uint32_t)bits << 16)));
+}
+
+/* What is multiplied with weights: 16 elements, of codes the code less the zero point. */
+V_INLINE void load_values(enum load load, const char *row, struct place p, const int32_t *zero,
+			  const char *scales, __m256 *low, __m256 *high)
+{
+	__m256i a, b;
+	v_b codes;
+
+	if (load_is_float(load)) {
+		*low = load_floats(load, row, p.at);
+		*high = load_floats(load, row, p.at + 8);
+		return;
+	}
+	if (load == LOAD_I8 || load == LOAD_U8) {
+		__m128i first = load_half(row + p.at), second = load_half(row + p.at + 8);
+
+		a = load == LOAD_I8 ? _mm256_cvtepi8_epi32(first) : _mm256_cvtepu8_epi32(first);
+		b = load == LOAD_I8 ? _mm256_cvtepi8_epi32(second) : _mm256_cvtepu8_epi32(second);
+	} else {
+		codes = _mm_srl_epi16(v_bytes_load(row + p.at), _mm_cvtsi32_si128((int)p.shift));
+		codes = v_low(codes);
+		if (load == LOAD_Q4)
+			codes = _mm_sub_epi8(codes, _mm_set1_epi8(8));
+		a = load == LOAD_Q4 ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes);
+		codes = _mm_srli_si128(codes, 8);
+		b = load == LOAD_Q4 ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes);
+	}
+	if (load_has_zero(load)) {
+		a = _mm256_sub_epi32(a, _mm256_set1_epi32(*zero));
+		b = _mm256_sub_epi32(b, _mm256_set1_epi32(*zero));
+	}
+	*low = _mm256_cvtepi32_ps(a);
+	*high = _mm256_cvtepi32_ps(b);
+	if (load == LOAD_Q4) {
+		*low = _mm256_mul_ps(*low, group_scale(scales, p.group));
+		*high = _mm256_mul_ps(*high, group_scale(scales, p.group));
+	}
+}
+
+/* ---- sums across --------------------------------------------------------------------------- */
+
+/* Of eight registers: ((p0 + p1) + (p2 + p3)) + ((p4 + p5) + (p6 + p7)) of each. */
+V_INLINE __m256 trees(const __m256 *p)
+{
+	__m256 a = _mm256_hadd_ps(_mm256_hadd_ps(p[0], p[1]), _mm256_hadd_ps(p[2], p[3]));
+	__m256 b = _mm256_hadd_ps(_mm256_hadd_ps(p[4], p[5]), _mm256_hadd_ps(p[6], p[7]));
+
+	return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20),
+			     _mm256_permute2f128_ps(a, b, 0x31));
+}
+
+V_INLINE __m256i sums(const __m256i *p)
+{
+	__m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0], p[1]), _mm256_hadd_epi32(p[2], p[3]));
+	__m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(p[4], p[5]), _mm256_hadd_epi32(p[6], p[7]));
+
+	return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
+				_mm256_permute2x128_si256(a, b, 0x31));
+}
+
+/* ---- rows of a call ------------------------------------------------------------------------ */
+
+/* One tile, and what a block may write behind it. */
+#define T_STRIDE (KV_ATTEND_TILE + N_SUMS)
+
+/* Rows of a call, looked through once. */
+struct tile {
+	const char *codes, *scales;
+	size_t codes_stride, scales_stride;
+	uint32_t n, width, half; /* width: a multiple of 16 */
+	const struct kv_attend_ahead *ahead;
+	float scale[T_STRIDE]; /* of each row; 1 where there are none, or several */
+	int32_t zero[T_STRIDE];
+};
+
+static inline void read_scales(struct tile *t, const struct kv_codec *codec,
+			       const struct kv_codec_at *rows)
+{
+	uint32_t dtype = codec->bytes.scale == sizeof(float) ? KV_DTYPE_F32 : codec->dtype;
+
+	for (uint32_t i = 0; i < t->n; i++)
+		t->scale[i] = kv_element(dtype, (char *)rows->scale + i * rows->scale_stride, 0);
+}
+
+/* Of the formats that have a scale a row. */
+V_INLINE void tile_init(enum load load, struct tile *t, const struct kv_codec *codec, uint32_t n,
+			const struct kv_codec_at *rows, const struct kv_attend_ahead *ahead)
+{
+	t->codes = rows->codes;
+	t->scales = rows->scale;
+	t->codes_stride = rows->codes_stride;
+	t->scales_stride = rows->scale_stride;
+	t->n = n;
+	t->ahead = ahead;
+	t->width = (codec->width + STEP - 1) / STEP * STEP;
+	t->half = codec->width / 2;
+	memset(t->scale + n, 0, N_SUMS * sizeof(t->scale[0]));
+	if (load_has_scale(load))
+		read_scales(t, codec, rows);
+	memset(t->zero + n, 0, N_SUMS * sizeof(t->zero[0]));
+	for (uint32_t i = 0; load_has_zero(load) && i < n; i++)
+		memcpy(&t->zero[i], (char *)rows->zero + i * rows->zero_stride, sizeof(t->zero[i]));
+}
+
+/* Asks for what belongs to row i. Evenly spread, or requests wait for each other, and all for them. */
+V_INLINE void fetch(const struct tile *t, uint32_t i)
+{
+	const char *at;
+
+	if (!t->ahead || i >= t->n)
+		return;
+	at = (const char *)t->ahead->at + i * t->ahead->stride;
+	for (uint32_t k = 0; k < t->ahead->bytes; k += 64)
+		_mm_prefetch(at + k, _MM_HINT_T1);
+}
+
+/* ---- the rest of the table (attend_softmax_avx2.c) ------------------------------------------ */
+
+int32_t kv_attend_integers_avx2(const float *q, uint32_t n, int16_t *q16, float *unit);
+float kv_attend_softmax_avx2(float *s, uint32_t n, float m, float *sum);
+void kv_attend_scale_avx2(float *o, uint32_t n, float x);
+void kv_attend_merge_avx2(float *o, uint32_t n, float b, const float *x, float a);
+
+#endif
