@@ -11,6 +11,7 @@
 #include "client/error.h"
 #include "client/inplace.h"
 #include "client/journal.h"
+#include "client/planes.h"
 #include "client/scatter.h"
 #include "client/stream.h"
 
@@ -79,6 +80,7 @@ static void prepare_replay(struct kvc_seq *seq)
 /* The update's rows end where they are no more than set aside. */
 static int prepare(struct kvc_seq *seq)
 {
+	planes_complete(seq);
 	if (seq_mode(seq) == KV_JOURNAL_NONE || seq->is_prepared)
 		return 0;
 	if (seq_mode(seq) == KV_JOURNAL_UNDO &&
@@ -255,7 +257,7 @@ struct commit {
 	struct kvc_writer *writer;
 	kvc_seq *const *seqs;
 	size_t n_seqs;
-	bool has_journals;
+	bool has_more; /* one has a journal or sequence planes */
 	bool in_place; /* one has an undo journal */
 };
 
@@ -293,7 +295,7 @@ static int survey(struct commit *c)
 		if (seq->writer != c->writer || !seq->is_open || seq->listed == list)
 			return fail_listed(c, seq, i);
 		seq->listed = list;
-		c->has_journals |= seq_mode(seq) != KV_JOURNAL_NONE;
+		c->has_more |= seq_mode(seq) != KV_JOURNAL_NONE || seq->open_states;
 		c->in_place |= seq_mode(seq) == KV_JOURNAL_UNDO;
 	}
 	return 0;
@@ -301,7 +303,7 @@ static int survey(struct commit *c)
 
 static int prepare_all(const struct commit *c)
 {
-	if (c->has_journals)
+	if (c->has_more)
 		EACH(c, seq, i)
 		{
 			if (prepare(seq))
@@ -313,7 +315,7 @@ static int prepare_all(const struct commit *c)
 
 static void unprepare_all(const struct commit *c)
 {
-	if (c->has_journals)
+	if (c->has_more)
 		EACH(c, seq, i)
 		{
 			commit_unprepare(seq);

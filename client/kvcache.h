@@ -14,6 +14,7 @@
  *   9  Batches
  *  10  Digests, differences, verification
  *  11  Attention
+ *  12  Policies
  *
  * ---------------------------------------------------------------------------------------------
  * 1  CONVENTIONS
@@ -918,6 +919,233 @@ KVC_PUBLIC int kvc_attend(kvc_seq *seq, uint32_t layer, const struct kvc_attend_
  */
 KVC_PUBLIC int kvc_move(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *from,
 			const uint32_t *to, int shared);
+
+/* ---------------------------------------------------------------------------------------------
+ * 12  POLICIES
+ *
+ * A policy says which slots the tokens of an update take in a layer with bound_slots, and so who is
+ * evicted. What it goes by lies in planes of the sequence: rollback, fork, snapshot and takeover
+ * carry it. Rules and their origin: kvcache-policies(7).
+ *
+ *     dense          slot = position; full is full
+ *     ring           the newest tokens, slot = position % slots
+ *     lastrec        the first tokens are pinned, the others a ring
+ *     smart-lastrec  a ring around a protected range, which the caller gives
+ *     h2o            the lowest sum of attention weights goes (heavy hitters stay)
+ *     h2o-orig       the same without options; the caller may sum the weights over a batch
+ *     h2o-vlen       weights times the norms of the values
+ *     qh2o           h2o, and tokens with large quantisation errors go sooner
+ *     qh2o-vlen      qh2o over the sums of h2o-vlen, as its authors document it (their code is qh2o)
+ */
+
+#define KVC_POLICY_NONE UINT32_MAX
+#define KVC_POLICY_PLANES 4 /* that a policy needs at most */
+
+struct kvc_policy_ops;
+
+struct kvc_policy_options {
+	size_t size;
+	const char *name;                 /* of the list above */
+	const struct kvc_policy_ops *ops; /* or one's own, borrowed; name is NULL then */
+	void *user;                       /* for one's own */
+	/* lastrec: tokens that stay; 0: slots / 8, from 1 to 16; KVC_POLICY_NONE: none */
+	uint32_t pinned_tokens;
+	/* The rest: policies with scores, but for h2o-orig. The newest so many tokens stay. */
+	uint32_t grace_tokens;
+	/* The score of a slot of the grace period when the next token comes into it: 0: it goes on
+	 * as it is (the default, as in keys_values); 1: it begins at 0. */
+	uint32_t reset_grace_scores;
+	/* A prompt that fills the layer has no scores: the update behind it evicts from slot
+	 * keep_fraction * slots on. 0: 0.05; below 0: from slot 0 on. */
+	double keep_fraction;
+	uint32_t normalise_scores; /* not 0: divided by the time that a token has had */
+	uint32_t
+		max_chunk_tokens; /* of an update of a full layer; 0, or above slots / 2: no limit */
+	float combination; /* qh2o, qh2o-vlen: weight of the scores against the errors; 0: 0.5 */
+};
+
+/* Slots [start, end) that are not evicted; start > end: around the end of the layer. */
+struct kvc_policy_range {
+	uint32_t start, end;
+};
+
+/* One layer of one sequence as a policy sees it. Arrays are [n_heads][n_slots], and NULL where the
+ * policy does not say that it needs them (enum kvc_policy_needs). All is valid during the call. */
+struct kvc_policy_layer {
+	const struct kvc_policy_options *options;
+	uint32_t layer;
+	uint32_t n_heads;  /* query groups */
+	uint32_t n_slots;  /* the bound */
+	uint32_t n_used;   /* slots that hold something, without the tokens of this update */
+	uint64_t position; /* tokens seen before this update; 0: a prompt comes */
+	const void *state; /* the policy's own, state_bytes; zero before the first update */
+	const float *scores;
+	/* of the tokens in the slots; in update() with those of this update */
+	const int32_t *positions;
+	const float *norms, *errors;
+	const struct kvc_policy_range
+		*range; /* that the caller gave with this update; NULL: none */
+	float *scratch; /* [n_heads][n_slots] to work in */
+};
+
+/* Where the tokens of an update go. */
+struct kvc_policy_plan {
+	uint64_t n_tokens;
+	/* [n_heads][n_tokens], or [n_tokens] with `shared`. KVC_POLICY_NONE: nowhere, for all heads
+	 * (a later token of the update takes its place). No slot twice for one head. NULL: the layer
+	 * is unbounded, tokens go behind one another. */
+	uint32_t *slots;
+	/* What is moved before, as kvc_move has it: [n_heads][n_moves], or [n_moves] with `shared`.
+	 * There is room for min(n_tokens, n_slots) moves. */
+	uint32_t n_moves;
+	uint32_t *from, *to;
+	int shared;
+};
+
+enum kvc_policy_needs {
+	KVC_POLICY_SCORES = 1,               /* f32 a slot and head, which each update may change */
+	KVC_POLICY_POSITIONS = 2,            /* absolute positions */
+	KVC_POLICY_NORMS = 4,                /* L2 norms of value vectors as they came */
+	KVC_POLICY_ERRORS = 8,               /* quantisation errors, key and value summed */
+	KVC_POLICY_POSITIONS_NORMALISED = 16 /* positions, if options say normalise_scores */
+};
+
+/*
+ * A policy. Functions see nothing but their arguments, keep nothing, allocate nothing and do not
+ * fail; they run on the writer's thread.
+ */
+struct kvc_policy_ops {
+	const char *name;
+	uint32_t needs;       /* enum kvc_policy_needs */
+	uint32_t state_bytes; /* a layer; up to 1,024 */
+	/* What is wrong with the options for such a layer (state and arrays are NULL), or NULL. The
+	 * function may be NULL: nothing ever is. */
+	const char *(*check)(const struct kvc_policy_layer *layer);
+	/* Most tokens of the next update; of a prompt as a rule as many as there are slots. */
+	uint64_t (*limit)(const struct kvc_policy_layer *layer);
+	/* Chooses for plan->n_tokens tokens, from 1 to the limit: fills the rest of *plan. */
+	void (*choose)(const struct kvc_policy_layer *layer, struct kvc_policy_plan *plan);
+	/*
+	 * The tokens of a plan are in their slots: writes state and scores as they are then, all
+	 * of them; layer->state and layer->scores are those of before, and other memory. weights:
+	 * [n_heads][n_used then], summed over the queries, or NULL: there are none, as for a prompt.
+	 */
+	void (*update)(const struct kvc_policy_layer *layer, const struct kvc_policy_plan *plan,
+		       const float *weights, void *state, float *scores);
+};
+
+/* A policy of the list by its name; KVC_ENOTFOUND. It may be a part of one's own. Any thread. */
+KVC_PUBLIC const struct kvc_policy_ops *kvc_policy_find(const char *name);
+
+/*
+ * The planes that a layout needs so that its sequences can have this policy, into planes: how many;
+ * -1 on error (KVC_ENOTFOUND, KVC_EINVAL: options, the text says what is wrong). They are
+ * "position" (int32, absolute, of each slot), and as the policy needs them "policy.norm",
+ * "policy.error" and the sequence plane "policy": counters and scores of all layers with
+ * bound_slots. Names are static. Any thread.
+ */
+KVC_PUBLIC int kvc_policy_planes(const struct kvc_policy_options *options, uint32_t n_layers,
+				 const struct kvc_layer *layers,
+				 struct kvc_plane planes[KVC_POLICY_PLANES]);
+
+typedef struct kvc_policy kvc_policy;
+
+/*
+ * A hand for the policy of a sequence. It keeps nothing that the planes do not have: after a
+ * rollback it goes on, and so does a new one after a takeover, or on a fork. One update of a
+ * sequence:
+ *
+ *     kvc_update_begin(seq, n, KVC_UPDATE_SCATTER);           n <= kvc_policy_limit(policy)
+ *     for each layer:
+ *             kvc_policy_choose(policy, layer, n, &plan);
+ *             kvc_policy_write(policy, layer, k, v, NULL, NULL);
+ *             kvc_attend(... .slots = plan.slots, .shared_slots = plan.shared, .weights = w);
+ *             kvc_policy_score(policy, layer, w);
+ *     kvc_commit(writer, &seq, 1);
+ *
+ * The first update is the prompt, up to all slots at once. Layers without bound_slots are dense.
+ * KVC_ENOTFOUND (the policy, or a plane that the layout lacks), KVC_EINVAL (options), KVC_ENOMEM.
+ * The policy is freed before its sequence. Writer's thread, as all that follows.
+ */
+KVC_PUBLIC kvc_policy *kvc_policy_new(kvc_seq *seq, const struct kvc_policy_options *options);
+/* NULL is allowed. */
+KVC_PUBLIC void kvc_policy_free(kvc_policy *policy);
+
+/* Most tokens of the next update, of all layers the least: what the policy allows, and none that
+ * goes past the last slot of a layer that is not full. 0: dense and full, or the planes are not
+ * this policy's (kvc_error is KVC_EINVAL then, else KVC_OK). */
+KVC_PUBLIC uint64_t kvc_policy_limit(kvc_policy *policy);
+
+/* Journal rows that an update of n tokens takes in full layers, for kvc_reserve_scatter. */
+KVC_PUBLIC uint64_t kvc_policy_rows(const kvc_policy *policy, uint64_t n_tokens);
+
+/* smart-lastrec: slots that are protected in all layers from the next update on; goes with the
+ * update that is open or comes next. NULL: nothing new. KVC_ERANGE. */
+KVC_PUBLIC int kvc_policy_protect(kvc_policy *policy, const struct kvc_policy_range *range);
+
+/*
+ * Chooses slots for the n tokens of the open update in a layer. *plan, and what it points to, is
+ * valid until the next choice and not to be changed. Layers one by one: choose, write, score.
+ * KVC_EBOUND (above the limit); KVC_ERANGE (layer, or a policy of one's own named a slot that is not
+ * there); KVC_EINVAL: no update of n tokens is open, it is no scatter update, the planes are of
+ * another policy, an update came that this one had no part in, or a policy of one's own named a
+ * slot twice.
+ */
+KVC_PUBLIC int kvc_policy_choose(kvc_policy *policy, uint32_t layer, uint64_t n_tokens,
+				 struct kvc_policy_plan *plan);
+
+/*
+ * Writes the tokens into the slots that were chosen, after what is moved, with their planes. k and v
+ * as in kvc_write. norms and errors: those of the tokens, [n_tokens][n_query_groups], for who knows
+ * them; NULL: they are measured here, where the policy needs them. KVC_EMOVED: the sequence was
+ * rolled back since the choice; begin the update again. KVC_EINVAL: nothing was chosen. Else as
+ * kvc_write, kvc_move and kvc_scatter; may be repeated then.
+ */
+KVC_PUBLIC int kvc_policy_write(kvc_policy *policy, uint32_t layer, const void *k, const void *v,
+				const float *norms, const float *errors);
+
+/*
+ * Tells the policy the attention weights of the update: [n_query_groups][slots with the update],
+ * summed over its queries (mean or sum over the query heads of a group), as kvc_attend gives them;
+ * NULL: none. With h2o-orig and a batch, the caller adds those of all its sequences. Must come for
+ * every layer before the commit where a policy has scores, but for the prompt (weights are not
+ * looked at then); elsewhere it does nothing. Errors as kvc_plane_set, and KVC_EMOVED.
+ */
+KVC_PUBLIC int kvc_policy_score(kvc_policy *policy, uint32_t layer, const float *weights);
+
+/*
+ * A log of tokens and of the slots that they took: what was decided, so that an empty cache can be
+ * filled in the same way without deciding again. It is memory of the caller's process alone.
+ */
+typedef struct kvc_policy_log kvc_policy_log;
+
+/* An empty log for sequences of this layout. KVC_ENOMEM. Any thread, as all of a log. */
+KVC_PUBLIC kvc_policy_log *kvc_policy_log_new(const kvc_layout *layout);
+/* NULL is allowed. */
+KVC_PUBLIC void kvc_policy_log_free(kvc_policy_log *log);
+
+/* Adds what the policy has chosen last, for that layer, and the tokens (once an update is enough;
+ * NULL: not said). After a rollback, what was logged from there on is dropped. KVC_EINVAL (nothing
+ * chosen, or a gap), KVC_ENOMEM. */
+KVC_PUBLIC int kvc_policy_log_add(kvc_policy_log *log, const kvc_policy *policy,
+				  const uint32_t *tokens);
+
+/* Tokens that are logged for all layers. */
+KVC_PUBLIC uint64_t kvc_policy_log_length(const kvc_policy_log *log);
+
+/* Tokens [position, position + n) into tokens; 0 where they were not said. KVC_ERANGE. */
+KVC_PUBLIC int kvc_policy_log_tokens(const kvc_policy_log *log, uint64_t position, uint64_t n,
+				     uint32_t *tokens);
+
+/* The slots that were chosen for positions [position, position + n) of a layer, [n_query_groups][n]:
+ * of an update with a grace period those that it chose, of which the first took what was moved.
+ * KVC_POLICY_NONE where there is none. KVC_ERANGE. */
+KVC_PUBLIC int kvc_policy_log_extract_index(const kvc_policy_log *log, uint32_t layer,
+					    uint64_t position, uint64_t n, uint32_t *slots);
+
+/* A policy that follows a log: options.ops is this, options.user the log. Updates must be those of
+ * the log; kvc_policy_limit says how many tokens the next one has. */
+KVC_PUBLIC const struct kvc_policy_ops *kvc_policy_log_ops(void);
 
 #ifdef __cplusplus
 }

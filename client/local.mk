@@ -2,7 +2,7 @@
 # and kvcachectl.
 noinst_LTLIBRARIES += libkvclient.la
 
-libkvclient_la_LIBADD = libkvcompute.la libkvproto.la $(NANOMSG_LIBS)
+libkvclient_la_LIBADD = libkvpolicy.la libkvcompute.la libkvproto.la $(NANOMSG_LIBS)
 libkvclient_la_SOURCES = client/kvcache.h
 
 # data plane
@@ -30,7 +30,11 @@ libkvclient_la_SOURCES += \
 	client/local.c \
 	client/marks.c \
 	client/own_page.c client/own_page.h \
-	client/planes.c \
+	client/planes.c client/planes.h \
+	client/policy.c client/policy.h \
+	client/policy_log.c \
+	client/policy_planes.c client/policy_planes.h \
+	client/policy_step.c \
 	client/quantisation_error.c \
 	client/read.c client/read.h \
 	client/replay.c \

@@ -2,6 +2,8 @@
  * Sequence planes: kvc_plane_set, kvc_plane_get. A version is a block of its own that holds all of
  * them: written in the open update, never changed once it is committed. Writer's thread, hot path.
  */
+#include "client/planes.h"
+
 #include <string.h>
 
 #include "client/error.h"
@@ -27,14 +29,13 @@ static int find_plane(const struct kvc_seq *seq, const char *name)
 	return kvc_fail(KVC_ENOTFOUND, "the layout has no sequence plane \"%s\"", name ? name : "");
 }
 
-/* The version that the open update makes: a copy of the one that counts, or zeros. */
+/* The version that the open update makes; nothing is in it yet. */
 static int make_version(struct kvc_seq *seq)
 {
 	const struct kv_layout *layout = seq->layout->fields;
 	const uint32_t group = layout->states_group, now = kv_planes_now(seq->head.planes);
 	uint32_t first = kv_planes_first(seq->head.planes);
 	struct seq_group *g = &seq->groups[group];
-	size_t bytes = (size_t)layout->groups[group].block_bytes;
 
 	if (seq_mode(seq) != KV_JOURNAL_NONE && now - first + 2 > g->n_entries)
 		return kvc_fail(KVC_EJOURNAL,
@@ -48,16 +49,56 @@ static int make_version(struct kvc_seq *seq)
 		group_restart(g, 0);
 	begin_take(seq, group, g->pending_end + 1);
 	seq->open_states = now + 1;
-	if (now)
-		memcpy(version_at(seq, now + 1), version_at(seq, now), bytes);
-	else
-		memset(version_at(seq, now + 1), 0, bytes);
+	seq->open_states_filled = 0;
 	return 0;
+}
+
+/* Bytes [filled, end) of the version that the update makes are those that count. */
+static void fill_up(struct kvc_seq *seq, size_t end)
+{
+	size_t filled = seq->open_states_filled;
+	uint32_t now = kv_planes_now(seq->head.planes);
+
+	if (end <= filled)
+		return;
+	if (now)
+		memcpy(version_at(seq, seq->open_states) + filled, version_at(seq, now) + filled,
+		       end - filled);
+	else
+		memset(version_at(seq, seq->open_states) + filled, 0, end - filled);
+	seq->open_states_filled = end;
+}
+
+void planes_complete(struct kvc_seq *seq)
+{
+	const struct kv_layout *layout = seq->layout->fields;
+
+	if (seq->open_states)
+		fill_up(seq, (size_t)layout->groups[layout->states_group].block_bytes);
+}
+
+const char *planes_now(const struct kvc_seq *seq, uint32_t plane, size_t off)
+{
+	uint32_t now = kv_planes_now(seq->head.planes);
+
+	return now ? version_at(seq, now) + seq->layout->fields->plane_off[plane] + off : NULL;
+}
+
+char *planes_write(struct kvc_seq *seq, uint32_t plane, size_t off, size_t n_bytes)
+{
+	off += seq->layout->fields->plane_off[plane];
+	if (!seq->open_states && make_version(seq))
+		return NULL;
+	fill_up(seq, off);
+	if (off + n_bytes > seq->open_states_filled)
+		seq->open_states_filled = off + n_bytes;
+	return version_at(seq, seq->open_states) + off;
 }
 
 int kvc_plane_set(kvc_seq *seq, const char *name, const void *bytes, size_t n_bytes)
 {
 	const struct kv_layout *layout = seq->layout->fields;
+	char *to;
 	int i;
 
 	if (session_check(seq->writer->session))
@@ -72,15 +113,15 @@ int kvc_plane_set(kvc_seq *seq, const char *name, const void *bytes, size_t n_by
 				layout->planes[i].bytes, n_bytes);
 	if (!bytes)
 		return kvc_fail(KVC_EINVAL, "bytes is NULL");
-	if (!seq->open_states && make_version(seq))
+	to = planes_write(seq, (uint32_t)i, 0, n_bytes);
+	if (!to)
 		return -1;
-	memcpy(version_at(seq, seq->open_states) + layout->plane_off[i], bytes, n_bytes);
+	memcpy(to, bytes, n_bytes);
 	return 0;
 }
 
 const void *kvc_plane_get(kvc_seq *seq, const char *name)
 {
-	uint32_t now = kv_planes_now(seq->head.planes);
 	int i;
 
 	if (session_check(seq->writer->session))
@@ -89,5 +130,5 @@ const void *kvc_plane_get(kvc_seq *seq, const char *name)
 	if (i < 0)
 		return NULL;
 	*kvc_err() = (struct errbuf){0};
-	return now ? version_at(seq, now) + seq->layout->fields->plane_off[i] : NULL;
+	return planes_now(seq, (uint32_t)i, 0);
 }

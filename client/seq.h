@@ -146,6 +146,7 @@ struct kvc_seq {
 	uint64_t open_first;    /* journal_first that it commits */
 	bool open_scattered;    /* steps with rows were forgotten to make room */
 	uint32_t open_states;   /* version of the sequence planes that it makes; 0: none */
+	size_t open_states_filled; /* bytes of it that are there (client/planes.h) */
 	struct seq_journal journal;
 	uint64_t frozen_stamp; /* header stamp at the last local freeze: no second one is needed */
 	const char *split_reason; /* of a batch row: why it left its run; NULL: it did not */

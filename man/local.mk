@@ -6,6 +6,7 @@ EXTRA_DIST += man/kvcached.8 man/kvcached.conf.5
 
 man_MANS += \
 	man/kvcache-formats.7 \
+	man/kvcache-policies.7 \
 	man/kvcache-protocol.7 \
 	man/kvcache-security.7 \
 	man/kvcache-shm.7 \

@@ -17,6 +17,7 @@ libkvexample_la_SOURCES = \
 	client/examples/kv_shared_layout.c \
 	client/examples/llama.c client/examples/llama.h \
 	client/examples/llama_load.c client/examples/llama_model.h \
+	client/examples/policy_random.c client/examples/policy_random.h \
 	client/examples/prompt.c client/examples/prompt.h \
 	client/examples/safetensors.c client/examples/safetensors.h \
 	client/examples/sample.c client/examples/sample.h \

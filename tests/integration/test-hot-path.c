@@ -1,7 +1,8 @@
 /*
  * The hot path makes no system call and allocates nothing: a process with a session, and memory
  * reserved, gives up all system calls but exit (a violation kills it) and then appends, commits,
- * marks, rolls back, forks, reads tables and attends 10,000 times. Its allocations are counted meanwhile.
+ * marks, rolls back, forks, reads tables, attends and evicts 10,000 times. Its allocations are counted
+ * meanwhile.
  * Thread: one; nanomsg's worker keeps its system calls.
  */
 #include <errno.h>
@@ -26,6 +27,7 @@
 #define KEPT 100u
 #define MOST 1000u
 #define AHEAD 5u
+#define SLOTS (12 * AHEAD)
 #define RESERVE 16000u /* more than MOST: blocks that a fork froze are not used again */
 
 enum { CHILD_NO_SECCOMP = 77, CHILD_ALLOCATED = 78, CHILD_WRONG_BYTES = 79, CHILD_FAILED = 80 };
@@ -98,7 +100,57 @@ struct work {
 	kvc_seq *seq;
 	float rows[AHEAD * ROW];
 	float q[AHEAD * 2 * ROW], out[AHEAD * 2 * ROW], weights[4 * (MOST + AHEAD)];
+	kvc_seq *full; /* a layer of SLOTS slots with a policy */
+	kvc_policy *policy;
 };
+
+/* Begins an update of AHEAD tokens under the policy, and commits it. */
+static int evict(struct work *work, unsigned round)
+{
+	struct kvc_policy_plan plan;
+	int rc = kvc_update_begin(work->full, AHEAD, KVC_UPDATE_SCATTER);
+
+	for (unsigned i = 0; i < AHEAD * ROW; i++)
+		work->rows[i] = (float)(round + i);
+	rc = rc || kvc_policy_choose(work->policy, 0, AHEAD, &plan) ||
+	     kvc_policy_write(work->policy, 0, work->rows, work->rows, NULL, NULL) ||
+	     kvc_policy_score(work->policy, 0, work->weights);
+	return rc || kvc_commit(work->writer, &work->full, 1);
+}
+
+/* A sequence whose policy needs all that there is: scores, positions, norms, errors. */
+static void set_up_policy(struct work *work, kvc_session *session,
+			  struct kvc_layout_options *fields)
+{
+	const struct kvc_policy_options policy = {.size = sizeof(policy),
+						  .name = "qh2o-vlen",
+						  .grace_tokens = 2,
+						  .normalise_scores = 1};
+	const struct kvc_journal_options journal = {.size = sizeof(journal),
+						    .mode = KVC_JOURNAL_UNDO};
+	struct kvc_layer layer = {4, ROW / 4, ROW / 4, SLOTS};
+	struct kvc_plane planes[KVC_POLICY_PLANES];
+	kvc_layout *layout;
+	int n = kvc_policy_planes(&policy, 1, &layer, planes);
+
+	MUST(n == KVC_POLICY_PLANES);
+	fields->n_layers = 1;
+	fields->layers = &layer;
+	fields->k_format = fields->v_format = KVC_U8;
+	fields->n_planes = (uint32_t)n;
+	fields->planes = planes;
+	MUST((layout = kvc_layout_register(session, fields)) != NULL);
+	MUST((work->full = kvc_seq_new(work->writer, layout, NULL)) != NULL);
+	MUST(kvc_journal_set(work->full, &journal) == 0);
+	MUST((work->policy = kvc_policy_new(work->full, &policy)) != NULL);
+	MUST(kvc_reserve(work->full, SLOTS + 4 * AHEAD) == 0);
+	for (unsigned i = 0; i <= SLOTS / AHEAD; i++) {
+		uint64_t rows = kvc_policy_rows(work->policy, AHEAD);
+
+		MUST(kvc_reserve_scatter(work->full, 4, 4 * rows, 4) == 0);
+		MUST(evict(work, i) == 0);
+	}
+}
 
 static void set_up(struct work *work, const char *runtime_dir)
 {
@@ -121,6 +173,7 @@ static void set_up(struct work *work, const char *runtime_dir)
 	MUST((work->seq = kvc_seq_new(work->writer, layout, NULL)) != NULL);
 	MUST(kvc_reserve(work->seq, RESERVE) == 0);
 	MUST(kvc_reserve_forks(work->seq, 1) == 0);
+	set_up_policy(work, session, &fields);
 }
 
 static int append(struct work *work, kvc_seq *seq, unsigned round)
@@ -194,6 +247,8 @@ static int one_round(struct work *work, unsigned round)
 	rc |= look(work->seq, last);
 	if (round % 50 == 0)
 		rc |= attend(work, work->seq, true) | attend(work, work->seq, false);
+	if (round % 10 == 0)
+		rc |= evict(work, round) || kvc_rollback_steps(work->full, 1);
 	if (round % 1000 || rc)
 		return rc;
 	/* A fork takes blocks of the reserve, and the parent's last block is copied: seldom,

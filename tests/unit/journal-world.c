@@ -19,7 +19,7 @@ static void add_plane(struct kv_layout *layout, const char *name, uint32_t scope
 	plane->bytes = bytes;
 }
 
-struct jw *jw_new(const struct jw_shape *shape)
+struct jw *jw_new_with(const struct jw_shape *shape, const struct kvc_plane *planes, int n_planes)
 {
 	struct kv_layout *layout = calloc(1, sizeof(*layout));
 	struct jw *w = calloc(1, sizeof(*w));
@@ -34,11 +34,13 @@ struct jw *jw_new(const struct jw_shape *shape)
 	layout->k_format = shape->k_format;
 	layout->v_format = shape->v_format;
 	layout->block_tokens = shape->block_tokens;
-	layout->planes = calloc(2, sizeof(layout->planes[0]));
+	layout->planes = calloc(KV_PLANES_MAX, sizeof(layout->planes[0]));
 	if (shape->has_positions)
 		add_plane(layout, "position", KV_PLANE_SLOT, 4);
 	if (shape->state_bytes)
 		add_plane(layout, "state", KV_PLANE_SEQUENCE, shape->state_bytes);
+	for (int i = 0; i < n_planes; i++)
+		add_plane(layout, planes[i].name, planes[i].scope, planes[i].bytes);
 	if (kv_layout_check(layout, &err))
 		fail_msg("layout: %s", err.text);
 	w->bare = bare_new(kv_layout_copy(layout));
@@ -46,6 +48,11 @@ struct jw *jw_new(const struct jw_shape *shape)
 	w->layout = w->bare->layout.fields;
 	w->writer = bare_writer(w->bare, 1);
 	return w;
+}
+
+struct jw *jw_new(const struct jw_shape *shape)
+{
+	return jw_new_with(shape, NULL, 0);
 }
 
 void jw_free(struct jw *w)

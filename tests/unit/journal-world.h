@@ -29,6 +29,8 @@ struct jw {
 };
 
 struct jw *jw_new(const struct jw_shape *shape);
+/* With more planes. */
+struct jw *jw_new_with(const struct jw_shape *shape, const struct kvc_plane *planes, int n_planes);
 
 /* Drops all sequences, and asserts that no block is left with anybody. */
 void jw_free(struct jw *w);

@@ -150,7 +150,7 @@ unit_tests += tests/unit/test-vectors
 tests_unit_test_vectors_SOURCES = tests/unit/test-vectors.c
 tests_unit_test_vectors_LDADD = libkvtest.la libkvcompute.la libkvproto.la
 EXTRA_tests_unit_test_vectors_DEPENDENCIES = \
-	tests/vectors/quant$(EXEEXT) tests/vectors/journal$(EXEEXT)
+	tests/vectors/quant$(EXEEXT) tests/vectors/journal$(EXEEXT) tests/vectors/policy$(EXEEXT)
 
 unit_tests += tests/unit/test-journal-wrong
 tests_unit_test_journal_wrong_SOURCES = \
@@ -188,6 +188,23 @@ tests_unit_test_attend_slots_LDADD = libkvtest.la libkvclient.la libkvdaemon.la 
 unit_tests += tests/unit/test-workers
 tests_unit_test_workers_SOURCES = tests/unit/test-workers.c
 tests_unit_test_workers_LDADD = libkvtest.la libkvclient.la
+
+# eviction policies over sequences
+policy_cache = tests/unit/policy-cache.c tests/unit/policy-cache.h $(journal_world)
+unit_tests += tests/unit/test-policy tests/unit/test-policy-attend
+tests_unit_test_policy_attend_SOURCES = tests/unit/test-policy-attend.c $(policy_cache)
+tests_unit_test_policy_attend_LDADD = libkvtest.la libkvclient.la libkvdaemon.la -lm
+tests_unit_test_policy_SOURCES = tests/unit/test-policy.c $(policy_cache)
+tests_unit_test_policy_LDADD = \
+	libkvtest.la libkvexample.la libkvclient.la libkvdaemon.la -lm
+policy_trace = \
+	tests/vectors/policy_trace.c tests/vectors/policy_trace.h \
+	tests/vectors/trace.c tests/vectors/trace.h
+unit_tests += tests/unit/test-policy-traces
+tests_unit_test_policy_traces_SOURCES = \
+	tests/unit/test-policy-traces.c $(policy_trace) $(journal_world)
+tests_unit_test_policy_traces_LDADD = \
+	libkvtest.la libkvclient.la libkvdaemon.la $(XXHASH_LIBS) -lm
 
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)

@@ -18,6 +18,7 @@
 #define QUANT_REFUSED 38u
 #define QUANT_EACH_KERNELS 381u
 #define JOURNAL_CHECKS "1329"
+#define POLICY_CHECKS "57674"
 
 static const char *top(const char *variable)
 {
@@ -168,6 +169,38 @@ static void test_that_a_damaged_trace_fails(void **state)
 	}
 }
 
+static void test_that_the_policy_traces_pass(void **state)
+{
+	char folder[PATH_MAX], last[256];
+
+	(void)state;
+	snprintf(folder, sizeof(folder), "%s/tests/data/policy", top("top_srcdir"));
+	assert_int_equal(run("policy", folder, last), 0);
+	assert_string_equal(last, POLICY_CHECKS " passed, 0 failed\n");
+}
+
+/* A weight of an update; a position that was right; a file cut short. */
+static void test_that_a_damaged_policy_trace_fails(void **state)
+{
+	static const struct {
+		size_t n_cut;
+		long flip_off;
+	} damages[] = {{0, 3}, {0, 256}, {1, -1}};
+	char last[256];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
+		char *folder = kt_tmpdir_new();
+
+		copy_of("policy", folder, "h2o_b1h2l32_full.txt", 0, -1);
+		copy_of("policy", folder, "h2o_b1h2l32_full.bin", damages[i].n_cut,
+			damages[i].flip_off);
+		assert_int_equal(run("policy", folder, last), 1);
+		assert_null(strstr(last, " 0 failed"));
+		kt_tmpdir_free(folder);
+	}
+}
+
 static void test_that_a_folder_without_traces_fails(void **state)
 {
 	char *folder = kt_tmpdir_new();
@@ -175,6 +208,8 @@ static void test_that_a_folder_without_traces_fails(void **state)
 
 	(void)state;
 	assert_int_equal(run("journal", folder, last), 1);
+	assert_string_equal(last, "0 passed, 0 failed\n");
+	assert_int_equal(run("policy", folder, last), 1);
 	assert_string_equal(last, "0 passed, 0 failed\n");
 	kt_tmpdir_free(folder);
 }
@@ -187,6 +222,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a folder without a set fails", test_that_a_folder_without_a_set_fails),
 	KT_TEST("the traces of undo and overlays pass", test_that_the_journal_traces_pass),
 	KT_TEST("a damaged trace fails", test_that_a_damaged_trace_fails),
+	KT_TEST("the traces of policies pass", test_that_the_policy_traces_pass),
+	KT_TEST("a damaged trace of a policy fails", test_that_a_damaged_policy_trace_fails),
 	KT_TEST("a folder without traces fails", test_that_a_folder_without_traces_fails),
 };
 

@@ -14,7 +14,6 @@
  */
 #include "tests/vectors/journal.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -202,38 +201,22 @@ static void run_trace(const char *folder, const char *name)
 	trace_free(&trace);
 }
 
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Traces of other kinds may lie beside these. */
 static bool is_ours(const char *name)
 {
-	size_t n = strlen(name);
-
-	return n > 4 && strcmp(name + n - 4, ".txt") == 0 &&
-	       (strncmp(name, "undo_", 5) == 0 || strncmp(name, "overlay_", 8) == 0);
+	return strncmp(name, "undo_", 5) == 0 || strncmp(name, "overlay_", 8) == 0;
 }
 
 int main(int argc, char **argv)
 {
 	char *names[TRACES_MAX];
-	struct dirent *entry;
-	size_t n = 0;
-	DIR *folder;
+	size_t n;
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
 		return 2;
 	}
-	folder = opendir(argv[1]);
-	while (folder && n < TRACES_MAX && (entry = readdir(folder)))
-		if (is_ours(entry->d_name))
-			names[n++] = strndup(entry->d_name, strlen(entry->d_name) - 4);
-	if (folder)
-		closedir(folder);
-	qsort(names, n, sizeof(names[0]), compare_names);
+	n = trace_names(argv[1], is_ours, names, TRACES_MAX);
 	for (size_t i = 0; i < n; i++) {
 		run_trace(argv[1], names[i]);
 		free(names[i]);

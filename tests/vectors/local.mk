@@ -25,3 +25,13 @@ tests_vectors_journal_SOURCES = \
 	tests/vectors/trace.h
 tests_vectors_journal_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS)
 EXTRA_DIST += tests/data/journal
+
+check_PROGRAMS += tests/vectors/policy
+tests_vectors_policy_SOURCES = \
+	tests/vectors/policy.c \
+	tests/vectors/policy_trace.c \
+	tests/vectors/policy_trace.h \
+	tests/vectors/trace.c \
+	tests/vectors/trace.h
+tests_vectors_policy_LDADD = libkvpolicy.la $(XXHASH_LIBS) -lm
+EXTRA_DIST += tests/data/policy

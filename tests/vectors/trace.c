@@ -1,5 +1,6 @@
 #include "tests/vectors/trace.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,12 @@ static bool read_item(struct trace *trace, struct trace_event *event, char kind,
 	return kind == 's';
 }
 
+static void put_word(struct trace_event *event, int i, const char *word)
+{
+	event->words[i] = strtol(word, NULL, 10);
+	snprintf(event->names[i], sizeof(event->names[i]), "%s", word);
+}
+
 static bool new_event(struct trace *trace, char **at)
 {
 	struct trace_event *events;
@@ -113,7 +120,7 @@ static bool new_event(struct trace *trace, char **at)
 	memset(events, 0, sizeof(*events));
 	snprintf(events->kind, sizeof(events->kind), "%s", word ? word : "");
 	for (int i = 0; at && i < TRACE_WORDS && (word = strtok_r(NULL, " \n", at)); i++)
-		events->words[i] = strtol(word, NULL, 10);
+		put_word(events, i, word);
 	return true;
 }
 
@@ -186,6 +193,34 @@ void trace_free(struct trace *trace)
 			free(trace->events[i].items[k].ints);
 	free(trace->events);
 	free(trace->blob);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+size_t trace_names(const char *folder, bool (*is_wanted)(const char *name), char **names,
+		   size_t max)
+{
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+	size_t n = 0;
+
+	while (dir && n < max && (entry = readdir(dir))) {
+		size_t length = strlen(entry->d_name);
+
+		if (length <= 4 || strcmp(entry->d_name + length - 4, ".txt") != 0 ||
+		    !is_wanted(entry->d_name))
+			continue;
+		names[n] = strndup(entry->d_name, length - 4);
+		if (names[n])
+			n++;
+	}
+	if (dir)
+		closedir(dir);
+	qsort(names, n, sizeof(names[0]), compare_names);
+	return n;
 }
 
 const struct trace_item *trace_item(const struct trace_event *event, const char *name)

@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #define TRACE_DIMS 4
-#define TRACE_ITEMS 20 /* of an event */
-#define TRACE_WORDS 3  /* numbers behind an event's kind */
+#define TRACE_ITEMS 40 /* of an event */
+#define TRACE_WORDS 3  /* behind an event's kind */
 
 struct trace_item {
 	char name[32];
@@ -33,7 +33,8 @@ struct trace_item {
 
 struct trace_event {
 	char kind[16];
-	long words[TRACE_WORDS];
+	long words[TRACE_WORDS]; /* as numbers; 0 where they are none */
+	char names[TRACE_WORDS][16];
 	struct trace_item items[TRACE_ITEMS];
 	uint32_t n_items;
 };
@@ -49,6 +50,10 @@ struct trace {
 /* false with a reason if the file is not there or makes no sense. */
 bool trace_read(const char *folder, const char *name, struct trace *trace, char reason[160]);
 void trace_free(struct trace *trace);
+
+/* Names of the folder's traces (.txt) that is_wanted, sorted, at most `max`; the caller frees them. */
+size_t trace_names(const char *folder, bool (*is_wanted)(const char *name), char **names,
+		   size_t max);
 
 /* NULL: there is none. */
 const struct trace_item *trace_item(const struct trace_event *event, const char *name);
