@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "client/ctl/demo_role.h"
-#include "client/examples/kv_quantised.h"
+#include "client/examples/kv_private.h"
 #include "client/examples/kv_shared.h"
 #include "client/examples/score.h"
 
@@ -27,7 +27,7 @@ static int sample_alone(struct role *r, unsigned int index, struct errbuf *err)
 
 int play_private_journal(struct role *r, struct errbuf *err)
 {
-	r->kv = kv_private_for(r->model, role_formats(r), role_max_tokens(r), err);
+	r->kv = kv_private_new(r->model, role_formats(r), role_max_tokens(r), err);
 	if (!r->kv || role_prefill(r, err) || r->kv->ops->replay(r->kv, err))
 		return -1;
 	for (unsigned int i = 0; i < DEMO_SAMPLERS; i++)
@@ -78,7 +78,7 @@ int play_score(struct role *r, struct errbuf *err)
 	r->report.n_scored = n;
 	r->report.token_bytes = (size.k_bytes + size.v_bytes + size.scale_bytes) / n;
 	r->report.journal_token_bytes = size.rows_per_token * size.replay_row_bytes;
-	r->kv = kv_private_for(r->model, formats, n, err);
+	r->kv = kv_private_new(r->model, formats, n, err);
 	if (!r->kv ||
 	    score_append(r->model, r->kv, r->tokenizer, r->prompt.ids, n_base, &first, err))
 		return -1;

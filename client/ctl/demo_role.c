@@ -15,6 +15,7 @@
 
 #include "client/ctl/demo_role.h"
 #include "client/examples/decode.h"
+#include "client/examples/kv_private.h"
 #include "client/examples/kv_shared.h"
 #include "client/session.h"
 
@@ -103,24 +104,37 @@ int role_prefill(struct role *r, struct errbuf *err)
 
 /* ---- K and V of the prompt ---------------------------------------------------------------- */
 
+#define READ_TOKENS 64
+
+/* Rows of some tokens of a layer. */
+static int each_of(struct role *r, const float *k, const float *v, size_t first, size_t n,
+		   int (*each)(struct role *r, size_t token, const float *row), struct errbuf *err)
+{
+	size_t row = r->kv->row_floats;
+
+	for (size_t t = 0; t < n; t++)
+		if (each(r, first + t, k + t * row) || each(r, first + t, v + t * row))
+			return errbuf_errno(err, KV_EINTERNAL, errno, "K and V file");
+	return 0;
+}
+
 /* Calls each() with every row of K and of V of the prompt, layer by layer. */
 static int each_row(struct role *r, int (*each)(struct role *r, size_t token, const float *row),
 		    struct errbuf *err)
 {
-	size_t n = r->prompt.n - 1;
-	struct kv_run tile;
+	size_t n_prompt = r->prompt.n - 1, room = READ_TOKENS * r->kv->row_floats, n;
+	float *rows = calloc(2 * room, sizeof(*rows));
+	int rc = rows ? 0 : errbuf_set(err, KV_ENOMEM, "no memory for rows");
 
 	for (size_t layer = 0; layer < r->kv->n_layers; layer++)
-		for (size_t at = 0; at < n; at += tile.n_slots) {
-			if (r->kv->ops->tile(r->kv, layer, at, KV_WANT_K | KV_WANT_V, &tile, err))
-				return -1;
-			for (size_t s = 0; s < tile.n_slots && at + s < n; s++)
-				if (each(r, at + s, tile.k + s * tile.k_stride) ||
-				    each(r, at + s, tile.v + s * tile.v_stride))
-					return errbuf_errno(err, KV_EINTERNAL, errno,
-							    "K and V file");
+		for (size_t at = 0; rc == 0 && at < n_prompt; at += n) {
+			n = n_prompt - at < READ_TOKENS ? n_prompt - at : READ_TOKENS;
+			rc = r->kv->ops->read(r->kv, layer, at, n, rows, rows + room, err);
+			if (rc == 0)
+				rc = each_of(r, rows, rows + room, at, n, each, err);
 		}
-	return 0;
+	free(rows);
+	return rc;
 }
 
 static int write_row(struct role *r, size_t token, const float *row)
@@ -242,8 +256,7 @@ static int sample_all(struct role *r, struct errbuf *err)
 
 static int play_private(struct role *r, struct errbuf *err)
 {
-	r->kv = kv_private_new(llama_geometry(r->model)->n_layers, llama_row_floats(r->model),
-			       role_max_tokens(r), err);
+	r->kv = kv_private_new(r->model, KV_FORMATS_RAW, role_max_tokens(r), err);
 	if (!r->kv || role_open_logits(r, r->process->index, "we", err) || role_prefill(r, err) ||
 	    sample_all(r, err))
 		return -1;
@@ -285,18 +298,25 @@ int role_use_sequence(struct role *r, struct errbuf *err)
 /* Flips the highest exponent bit of the first K element of a token, in the shared memory. */
 static int flip(struct role *r, uint64_t token, struct errbuf *err)
 {
-	struct kv_run tile;
-	uint8_t *k;
+	struct kvc_run runs[64];
+	int64_t n;
 
 	if (token + 1 >= r->prompt.n)
 		return errbuf_set(err, KV_ERANGE,
 				  "--flip-bit: the published prompt has tokens 0 to %zu",
 				  r->prompt.n - 2);
-	if (r->kv->ops->tile(r->kv, 0, (size_t)token, KV_WANT_K, &tile, err))
-		return -1;
-	/* The mapping of one's own arena is writable; the tile only says const. */
-	k = (uint8_t *)(uintptr_t)tile.k;
-	k[3] ^= 0x40;
+	n = kvc_view_runs(r->seq, 0, runs, sizeof(runs) / sizeof(runs[0]));
+	if (n < 0)
+		return kv_shared_error(err);
+	for (const struct kvc_run *run = runs; run < runs + sizeof(runs) / sizeof(runs[0]); run++) {
+		uint64_t at = token - run->first_token;
+
+		if (run - runs >= n)
+			break;
+		/* The mapping of one's own arena is writable; the run only says const. */
+		if (token >= run->first_token && at < run->n_tokens)
+			((uint8_t *)(uintptr_t)run->k)[at * run->k_row_bytes + 3] ^= 0x40;
+	}
 	return 0;
 }
 

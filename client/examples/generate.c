@@ -8,42 +8,11 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
-#include <jansson.h>
-#include <xxhash.h>
-
 #include "client/examples/decode.h"
-#include "client/examples/generate_options.h"
-#include "client/examples/kv_quantised.h"
-#include "client/examples/kv_shared.h"
-#include "client/examples/prompt.h"
-#include "client/examples/score.h"
-
-struct job {
-	struct generate_options o;
-	struct llama *model;
-	struct tokenizer *tok; /* NULL without --tokenizer */
-	struct prompt prompt;
-	struct kv_cache *kv;
-	/* Behind kv when it is in kvcached. */
-	kvc_session *session;
-	kvc_layout *layout;
-	kvc_writer *writer;
-	kvc_seq *seq;
-	FILE *logits;
-	XXH3_state_t *hash;
-	uint32_t *out;
-	size_t n_out;
-	struct score score;
-	/* Seconds: loading; the prompt; from its start to the first token; the other tokens. */
-	double load_s, prefill_s, first_s, decode_s;
-	double started_s;
-};
+#include "client/examples/generate_job.h"
 
 static double now_s(void)
 {
@@ -53,19 +22,14 @@ static double now_s(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static double rate(double n, double seconds)
-{
-	return seconds > 0 ? n / seconds : 0;
-}
-
-/* ---- work ---- */
-
 static int load(struct job *j, struct errbuf *err)
 {
 	const char *text = j->o.prompt ? j->o.prompt : j->o.score;
 	double start_s = now_s();
 
 	if (llama_open(&j->model, j->o.model, err) < 0)
+		return -1;
+	if (j->o.draft && llama_open(&j->small, j->o.draft, err) < 0)
 		return -1;
 	if (j->o.tokenizer && tokenizer_open(&j->tok, j->o.tokenizer, err) < 0)
 		return -1;
@@ -75,58 +39,42 @@ static int load(struct job *j, struct errbuf *err)
 	return prompt_from_text(&j->prompt, j->tok, text, err);
 }
 
-static int open_shared(struct job *j, size_t max_tokens, struct errbuf *err)
-{
-	struct kvc_session_options session = {.size = sizeof(session),
-					      .runtime_dir = j->o.runtime_dir};
-	struct kvc_seq_options seq = {.size = sizeof(seq), .max_tokens = max_tokens};
+/* ---- what is written on ---- */
 
-	j->session = kvc_open(&session);
-	if (!j->session)
-		return kv_shared_error(err);
-	j->layout = kv_shared_layout(j->session, j->model, j->o.formats, err);
-	if (!j->layout)
-		return -1;
-	j->writer = kvc_writer_new(j->session);
-	if (!j->writer)
-		return kv_shared_error(err);
-	j->seq = kvc_seq_new(j->writer, j->layout, &seq);
-	if (!j->seq)
-		return kv_shared_error(err);
-	j->kv = kv_shared_new(j->writer, j->seq, j->model, max_tokens, err);
-	return j->kv ? 0 : -1;
-}
-
-static int open_cache(struct job *j, size_t max_tokens, struct errbuf *err)
-{
-	if (!j->o.is_private)
-		return open_shared(j, max_tokens, err);
-	j->kv = kv_private_for(j->model, j->o.formats, max_tokens, err);
-	return j->kv ? 0 : -1;
-}
-
-static int each_token(void *arg, uint32_t id, const float *logits, struct errbuf *err)
+static int each_token(void *arg, size_t number, uint32_t id, const float *logits,
+		      struct errbuf *err)
 {
 	struct job *j = arg;
+	struct generated *row = &j->rows[number];
 	size_t vocab = llama_geometry(j->model)->vocab;
 
-	(void)id;
-	if (j->n_out++ == 0)
+	if (number == 0 && row->n == 0)
 		j->first_s = now_s() - j->started_s;
-	XXH3_128bits_update(j->hash, logits, vocab * sizeof(*logits));
+	row->ids[row->n++] = id;
+	XXH3_128bits_update(row->hash, logits, vocab * sizeof(*logits));
 	if (j->logits && fwrite(logits, sizeof(*logits), vocab, j->logits) != vocab)
 		return errbuf_errno(err, KV_EINVAL, errno, "%s: write", j->o.logits);
 	return 0;
 }
 
-static int open_logits(struct job *j, struct errbuf *err)
+static int each_of_one(void *arg, uint32_t id, const float *logits, struct errbuf *err)
 {
-	j->hash = XXH3_createState();
-	j->out = calloc(j->o.n_tokens, sizeof(*j->out));
-	if (!j->hash || !j->out)
-		return errbuf_set(err, KV_ENOMEM, "no memory for %" PRIu64 " tokens",
-				  j->o.n_tokens);
-	XXH3_128bits_reset(j->hash);
+	return each_token(arg, 0, id, logits, err);
+}
+
+static int open_output(struct job *j, struct errbuf *err)
+{
+	for (size_t i = 0; i < j->o.n_rows; i++) {
+		struct generated *row = &j->rows[i];
+
+		row->seed = j->o.seed + i;
+		row->hash = XXH3_createState();
+		row->ids = calloc(j->o.n_tokens, sizeof(*row->ids));
+		if (!row->hash || !row->ids)
+			return errbuf_set(err, KV_ENOMEM, "no memory for %" PRIu64 " tokens",
+					  j->o.n_tokens);
+		XXH3_128bits_reset(row->hash);
+	}
 	if (!j->o.logits)
 		return 0;
 	j->logits = fopen(j->o.logits, "we");
@@ -145,11 +93,109 @@ static int close_logits(struct job *j, struct errbuf *err)
 	return 0;
 }
 
-/* The prompt but its last token is prefilled; decoding starts with that one. */
-static int generate(struct job *j, struct errbuf *err)
+/* ---- rows: the prompt in caches ---- */
+
+static struct kv_cache *new_cache(struct job *j, const struct llama *m, struct errbuf *err)
+{
+	size_t n = j->prompt.n - 1 + j->o.n_tokens, context = llama_geometry(m)->context;
+
+	return caches_new(&j->caches, m, n < context ? n : context, err);
+}
+
+/* The caches of the first row, still empty. */
+static int first_row(struct job *j, struct errbuf *err)
+{
+	struct draft_row *row = &j->drafts[0];
+
+	row->main = new_cache(j, j->model, err);
+	if (row->main && j->small)
+		row->small = new_cache(j, j->small, err);
+	return row->main && (row->small || !j->small) ? 0 : -1;
+}
+
+static int fork_row(struct job *j, struct draft_row *row, struct errbuf *err)
+{
+	const struct draft_row *first = &j->drafts[0];
+
+	row->main = caches_fork(&j->caches, first->main, j->model, err);
+	if (row->main)
+		row->small = caches_fork(&j->caches, first->small, j->small, err);
+	return row->main && row->small ? 0 : -1;
+}
+
+/* The models run the prompt but its last token; the rate is that of the main model alone. */
+static int prefill(struct job *j, const struct draft_row *row, struct errbuf *err)
+{
+	size_t n = j->prompt.n - 1;
+	double start_s = now_s();
+
+	if (llama_forward(j->model, row->main, j->prompt.ids, n, NULL, 0, err) < 0)
+		return -1;
+	j->n_prefilled += n;
+	j->prefill_s += now_s() - start_s;
+	return j->small ? llama_forward(j->small, row->small, j->prompt.ids, n, NULL, 0, err) : 0;
+}
+
+/* Rows of kvcached are forks of the first, made before it begins its journal; private buffers are
+ * filled row by row. */
+static int fill_rows(struct job *j, struct errbuf *err)
+{
+	for (size_t i = 0; i < j->o.n_rows; i++) {
+		struct draft_row *row = &j->drafts[i];
+
+		row->last = j->prompt.ids[j->prompt.n - 1];
+		row->seed = j->rows[i].seed;
+		row->n_left = j->o.n_tokens;
+		if (i > 0 && fork_row(j, row, err) < 0)
+			return -1;
+		if ((i == 0 || j->o.is_private) && prefill(j, row, err) < 0)
+			return -1;
+	}
+	for (size_t i = 0; j->o.replay && i < j->caches.n; i++) {
+		struct kv_cache *kv = j->caches.all[i].kv;
+
+		if (kv->ops->replay(kv, err) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- decoding ---- */
+
+static int decode_plain(struct job *j, struct errbuf *err)
+{
+	const struct draft_row *row = &j->drafts[0];
+	struct decode d = {.model = j->model,
+			   .kv = row->main,
+			   .temperature = j->o.temperature,
+			   .seed = row->seed,
+			   .each = each_of_one,
+			   .arg = j};
+
+	return decode_run(&d, row->last, j->o.n_tokens, j->rows[0].ids, err);
+}
+
+static int decode_drafted(struct job *j, struct errbuf *err)
+{
+	struct draft d = {.main = j->model,
+			  .small = j->small,
+			  .n_tokens = j->o.draft_tokens,
+			  .temperature = j->o.temperature,
+			  .rows = j->drafts,
+			  .n_rows = j->o.n_rows,
+			  .each = each_token,
+			  .arg = j};
+	int rc = draft_init(&d, err);
+
+	if (rc == 0)
+		rc = draft_run(&d, err);
+	draft_fini(&d);
+	return rc;
+}
+
+static int check_context(const struct job *j, struct errbuf *err)
 {
 	size_t n = j->prompt.n, context = llama_geometry(j->model)->context;
-	struct decode d = {.temperature = j->o.temperature, .seed = j->o.seed, .arg = j};
 
 	if (n == 0)
 		return errbuf_set(err, KV_EINVAL, "the prompt is empty");
@@ -158,18 +204,25 @@ static int generate(struct job *j, struct errbuf *err)
 				  "a prompt of %zu tokens and %" PRIu64
 				  " more are beyond the model's context of %zu",
 				  n, j->o.n_tokens, context);
-	if (open_cache(j, n - 1 + j->o.n_tokens, err) < 0 || open_logits(j, err) < 0)
+	context = j->small ? llama_geometry(j->small)->context : context;
+	if (n - 1 > context)
+		return errbuf_set(err, KV_ERANGE,
+				  "a prompt of %zu tokens is beyond the draft model's context of "
+				  "%zu",
+				  n, context);
+	return 0;
+}
+
+/* The prompt but its last token is prefilled; decoding starts with that one. */
+static int generate(struct job *j, struct errbuf *err)
+{
+	if (check_context(j, err) < 0 || caches_open(&j->caches, &j->o, err) < 0 ||
+	    first_row(j, err) < 0 || open_output(j, err) < 0)
 		return -1;
 	j->started_s = now_s();
-	if (llama_forward(j->model, j->kv, j->prompt.ids, n - 1, NULL, 0, err) < 0)
+	if (fill_rows(j, err) < 0)
 		return -1;
-	if (j->o.replay && j->kv->ops->replay(j->kv, err) < 0)
-		return -1;
-	j->prefill_s = now_s() - j->started_s;
-	d.model = j->model;
-	d.kv = j->kv;
-	d.each = each_token;
-	if (decode_run(&d, j->prompt.ids[n - 1], j->o.n_tokens, j->out, err) < 0)
+	if ((j->small ? decode_drafted(j, err) : decode_plain(j, err)) < 0)
 		return -1;
 	j->decode_s = now_s() - j->started_s - j->first_s;
 	return close_logits(j, err);
@@ -177,171 +230,40 @@ static int generate(struct job *j, struct errbuf *err)
 
 static int score(struct job *j, struct errbuf *err)
 {
-	size_t context = llama_geometry(j->model)->context;
+	size_t n = j->prompt.n, context = llama_geometry(j->model)->context;
+	struct kv_cache *kv;
 
-	if (open_cache(j, j->prompt.n < context ? j->prompt.n : context, err) < 0)
+	if (caches_open(&j->caches, &j->o, err) < 0)
+		return -1;
+	kv = caches_new(&j->caches, j->model, n < context ? n : context, err);
+	if (!kv)
 		return -1;
 	j->started_s = now_s();
-	if (score_ids(j->model, j->kv, j->tok, j->prompt.ids, j->prompt.n, j->o.replay, &j->score,
-		      err) < 0)
+	if (score_ids(j->model, kv, j->tok, j->prompt.ids, n, j->o.replay, &j->score, err) < 0)
 		return -1;
 	j->prefill_s = now_s() - j->started_s;
 	return 0;
 }
 
-/* ---- report ---- */
-
-static void digest_text(const struct job *j, char text[33])
-{
-	XXH128_hash_t hash = XXH3_128bits_digest(j->hash);
-
-	snprintf(text, 33, "%016" PRIx64 "%016" PRIx64, (uint64_t)hash.high64,
-		 (uint64_t)hash.low64);
-}
-
-/* The bytes of all tokens; NULL without a tokenizer or without memory. The caller frees. */
-static char *decode_text(const struct job *j, size_t *n_bytes)
-{
-	FILE *to;
-	char *text = NULL;
-
-	to = j->tok ? open_memstream(&text, n_bytes) : NULL;
-	if (!to)
-		return NULL;
-	for (size_t i = 0; i < j->n_out; i++) {
-		size_t n;
-		const unsigned char *bytes = tokenizer_decode(j->tok, j->out[i], &n);
-
-		if (bytes)
-			fwrite(bytes, 1, n, to);
-		else
-			fprintf(to, "<%" PRIu32 ">", j->out[i]);
-	}
-	fclose(to);
-	return text;
-}
-
-static void print_generated(const struct job *j)
-{
-	char digest[33];
-	size_t n_bytes = 0;
-	char *text = decode_text(j, &n_bytes);
-
-	digest_text(j, digest);
-	if (text)
-		fwrite(text, 1, n_bytes, stdout);
-	for (size_t i = 0; !text && i < j->n_out; i++)
-		printf("%" PRIu32 "\n", j->out[i]);
-	if (text)
-		printf("\n");
-	printf("\nlogits digest  %s\n", digest);
-	free(text);
-	fflush(stdout);
-	fprintf(stderr,
-		"prompt         %zu tokens, %.0f tokens/s\n"
-		"first token    after %.1f ms\n"
-		"decode         %zu tokens, %.0f tokens/s\n",
-		j->prompt.n, rate((double)j->prompt.n - 1, j->prefill_s), j->first_s * 1e3,
-		j->n_out, rate((double)j->n_out - 1, j->decode_s));
-}
-
-static json_t *generated_json(const struct job *j)
-{
-	char digest[33];
-	size_t n_bytes = 0;
-	char *text = decode_text(j, &n_bytes);
-	json_t *ids = json_array(), *words = text ? json_stringn(text, n_bytes) : NULL;
-
-	digest_text(j, digest);
-	for (size_t i = 0; i < j->n_out; i++)
-		json_array_append_new(ids, json_integer(j->out[i]));
-	free(text);
-	/* Sampled bytes need not be UTF-8: the text is null then, the ids are always there. */
-	return json_pack("{s:o?, s:o, s:s, s:I, s:f, s:f, s:f}", "text", words, "ids", ids,
-			 "logits_digest", digest, "prompt_tokens", (json_int_t)j->prompt.n,
-			 "first_token_ms", j->first_s * 1e3, "prefill_tokens_per_s",
-			 rate((double)j->prompt.n - 1, j->prefill_s), "decode_tokens_per_s",
-			 rate((double)j->n_out - 1, j->decode_s));
-}
-
-static void print_score(const struct job *j)
-{
-	printf("bits per byte     %.4f\nnats per token    %.4f\ntokens            %zu\n",
-	       score_bits_per_byte(&j->score), j->score.nats / (double)j->score.n_tokens,
-	       j->score.n_tokens);
-	fflush(stdout);
-	fprintf(stderr, "rate              %.0f tokens/s\n",
-		rate((double)j->score.n_tokens, j->prefill_s));
-}
-
-static json_t *score_json(const struct job *j)
-{
-	return json_pack("{s:f, s:f, s:I, s:I, s:f}", "bits_per_byte",
-			 score_bits_per_byte(&j->score), "nats_per_token",
-			 j->score.nats / (double)j->score.n_tokens, "tokens",
-			 (json_int_t)j->score.n_tokens, "bytes", (json_int_t)j->score.n_bytes,
-			 "tokens_per_s", rate((double)j->score.n_tokens, j->prefill_s));
-}
-
-static void add_common(const struct job *j, json_t *object)
-{
-	char format[KV_FORMATS_TEXT_BYTES];
-
-	kv_formats_text(j->o.formats, format);
-	json_object_set_new(object, "cache", json_string(j->o.is_private ? "private" : "kvcached"));
-	json_object_set_new(object, "format", json_string(format));
-	json_object_set_new(object, "replay", json_boolean(j->o.replay));
-	json_object_set_new(object, "load_ms", json_real(j->load_s * 1e3));
-}
-
-static int report(const struct job *j, struct errbuf *err)
-{
-	json_t *object;
-
-	if (j->o.json) {
-		object = j->o.score ? score_json(j) : generated_json(j);
-		if (object)
-			add_common(j, object);
-		if (!object || json_dumpf(object, stdout, JSON_INDENT(2)) < 0)
-			return errbuf_set(err, KV_ENOMEM, "cannot print the result");
-		json_decref(object);
-		printf("\n");
-	} else if (j->o.score) {
-		print_score(j);
-	} else {
-		print_generated(j);
-	}
-	if (fflush(stdout) != 0 || ferror(stdout))
-		return errbuf_errno(err, KV_EINVAL, errno, "standard output");
-	return 0;
-}
-
-static void close_cache(struct job *j)
-{
-	kv_free(j->kv);
-	kvc_seq_free(j->seq);
-	if (j->writer)
-		kvc_writer_free(j->writer);
-	kvc_layout_free(j->layout);
-	kvc_close(j->session);
-}
-
 static void fini(struct job *j)
 {
-	close_cache(j);
+	caches_fini(&j->caches);
 	if (j->logits)
 		fclose(j->logits);
-	XXH3_freeState(j->hash);
-	free(j->out);
+	for (size_t i = 0; i < DRAFT_ROWS_MAX; i++) {
+		XXH3_freeState(j->rows[i].hash);
+		free(j->rows[i].ids);
+	}
 	prompt_fini(&j->prompt);
 	tokenizer_close(j->tok);
+	llama_close(j->small);
 	llama_close(j->model);
 }
 
 int main(int argc, char **argv)
 {
 	struct errbuf err = {0};
-	struct job j = {0};
+	static struct job j;
 	int rc = 1;
 
 	if (generate_options_parse(&j.o, argc, argv, &err) < 0) {
@@ -353,7 +275,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (load(&j, &err) < 0 || (j.o.score ? score(&j, &err) : generate(&j, &err)) < 0 ||
-	    report(&j, &err) < 0)
+	    generate_report(&j, &err) < 0)
 		goto out;
 	rc = 0;
 out:

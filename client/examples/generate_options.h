@@ -9,6 +9,11 @@
 
 struct generate_options {
 	const char *model, *tokenizer, *prompt, *ids, *score, *logits, *runtime_dir;
+	const char *draft;     /* NULL: no drafts */
+	uint64_t draft_tokens; /* that are drafted in a step */
+	uint64_t n_rows;       /* 1 without drafts */
+	const char *policy;    /* NULL: none */
+	uint64_t n_slots;      /* with a policy */
 	uint64_t n_tokens, seed;
 	double temperature;
 	struct kv_formats formats;

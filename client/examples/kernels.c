@@ -36,9 +36,7 @@ BODY float reduce(const v8 *v)
  * n_t tokens by n_p panels; both constants where it is called, so that the sums stay in registers.
  * x rows are x_stride apart; out_n is how many outputs of the panels exist.
  */
-#define TILE_TOKENS 6
-#define TILE_PANELS 4
-#define TILE_SUMS (TILE_TOKENS * 2)
+#define TILE_SUMS 12 /* n_t * n_p * 2, at most */
 
 BODY void store_sums(const v8 *sums, float *y, size_t n, bool add)
 {
@@ -85,28 +83,38 @@ BODY void matmul_tile(const float *w, size_t n_in, const float *x, size_t x_stri
 				   n_out - p * MATRIX_PANEL_OUTPUTS, add);
 }
 
-/* A panel of weights stays in the nearest cache while all tokens pass it. */
+/* All tokens by n_p panels, from output o on; n_p constant where it is called. The panels stay in
+ * the nearest caches while the tokens pass them. */
+BODY void matmul_panels(const struct matrix *m, struct rows x, float *y, size_t y_stride, bool add,
+			size_t o, size_t n_p)
+{
+	const float *w = m->panels + o * m->n_in;
+	size_t n_out = m->n_out - o, t = 0;
+
+	for (; t + 3 <= x.n; t += 3)
+		matmul_tile(w, m->n_in, x.at + t * x.stride, x.stride, y + t * y_stride + o,
+			    y_stride, n_out, add, 3, n_p);
+	if (t + 2 <= x.n)
+		matmul_tile(w, m->n_in, x.at + t * x.stride, x.stride, y + t * y_stride + o,
+			    y_stride, n_out, add, 2, n_p);
+	else if (t < x.n)
+		matmul_tile(w, m->n_in, x.at + t * x.stride, x.stride, y + t * y_stride + o,
+			    y_stride, n_out, add, 1, n_p);
+}
+
+/* Several panels at once: memory hands out several streams faster than one, and there are enough
+ * sums in flight to hide how long an addition takes. */
 BODY void matmul_body(const struct matrix *m, struct rows x, float *y, size_t y_stride, bool add)
 {
-	size_t panel = m->n_in * MATRIX_PANEL_OUTPUTS;
-	size_t wide = x.n == 1 ? m->n_out / (TILE_PANELS * MATRIX_PANEL_OUTPUTS) *
-					 (TILE_PANELS * MATRIX_PANEL_OUTPUTS) :
-				 0;
+	size_t o = 0;
 
-	for (size_t o = 0; o < wide; o += TILE_PANELS * MATRIX_PANEL_OUTPUTS)
-		matmul_tile(m->panels + o / MATRIX_PANEL_OUTPUTS * panel, m->n_in, x.at, x.stride,
-			    y + o, y_stride, m->n_out - o, add, 1, TILE_PANELS);
-	for (size_t o = wide; o < m->n_out; o += MATRIX_PANEL_OUTPUTS) {
-		const float *w = m->panels + o / MATRIX_PANEL_OUTPUTS * panel;
-		size_t t = 0;
-
-		for (; t + TILE_TOKENS <= x.n; t += TILE_TOKENS)
-			matmul_tile(w, m->n_in, x.at + t * x.stride, x.stride, y + t * y_stride + o,
-				    y_stride, m->n_out - o, add, TILE_TOKENS, 1);
-		for (; t < x.n; t++)
-			matmul_tile(w, m->n_in, x.at + t * x.stride, x.stride, y + t * y_stride + o,
-				    y_stride, m->n_out - o, add, 1, 1);
-	}
+	for (; x.n == 1 && o + 4 * MATRIX_PANEL_OUTPUTS <= m->n_out; o += 4 * MATRIX_PANEL_OUTPUTS)
+		matmul_tile(m->panels + o * m->n_in, m->n_in, x.at, x.stride, y + o, y_stride,
+			    m->n_out - o, add, 1, 4);
+	for (; o + 2 * MATRIX_PANEL_OUTPUTS <= m->n_out; o += 2 * MATRIX_PANEL_OUTPUTS)
+		matmul_panels(m, x, y, y_stride, add, o, 2);
+	for (; o < m->n_out; o += MATRIX_PANEL_OUTPUTS)
+		matmul_panels(m, x, y, y_stride, add, o, 1);
 }
 
 /* Adds the last dim % 8 products to their partial sums. */
@@ -118,119 +126,6 @@ BODY void dot_tail(v8 *sums, const float *a, const float *b, size_t n)
 	for (size_t i = 0; i < n; i++)
 		lane[i] += a[i] * b[i];
 	memcpy(sums, lane, sizeof(lane));
-}
-
-/* n_q queries by n_k keys; both constants where it is called. */
-BODY void scores_tile(const float *q, size_t q_stride, const float *k, size_t k_stride, size_t dim,
-		      float scale, float *s, size_t s_stride, size_t n_q, size_t n_k)
-{
-	size_t whole = dim / 8 * 8;
-	v8 sums[8] = {0};
-
-	for (size_t d = 0; d < whole; d += 8) {
-#pragma GCC unroll 4
-		for (size_t j = 0; j < n_k; j++) {
-			v8 key = LOAD(k + j * k_stride + d);
-
-#pragma GCC unroll 2
-			for (size_t h = 0; h < n_q; h++)
-				sums[j * n_q + h] += LOAD(q + h * q_stride + d) * key;
-		}
-	}
-#pragma GCC unroll 4
-	for (size_t j = 0; j < n_k; j++) {
-#pragma GCC unroll 2
-		for (size_t h = 0; h < n_q; h++) {
-			if (whole < dim)
-				dot_tail(&sums[j * n_q + h], q + h * q_stride + whole,
-					 k + j * k_stride + whole, dim - whole);
-			s[h * s_stride + j] = reduce(&sums[j * n_q + h]) * scale;
-		}
-	}
-}
-
-BODY void scores_body(struct rows q, struct rows k, size_t dim, float scale, float *s,
-		      size_t s_stride)
-{
-	size_t h = 0, j;
-
-	for (; h + 2 <= q.n; h += 2) {
-		for (j = 0; j + 4 <= k.n; j += 4)
-			scores_tile(q.at + h * q.stride, q.stride, k.at + j * k.stride, k.stride,
-				    dim, scale, s + h * s_stride + j, s_stride, 2, 4);
-		for (; j < k.n; j++)
-			scores_tile(q.at + h * q.stride, q.stride, k.at + j * k.stride, k.stride,
-				    dim, scale, s + h * s_stride + j, s_stride, 2, 1);
-	}
-	for (; h < q.n; h++)
-		for (j = 0; j < k.n; j++)
-			scores_tile(q.at + h * q.stride, q.stride, k.at + j * k.stride, k.stride,
-				    dim, scale, s + h * s_stride + j, s_stride, 1, 1);
-}
-
-/* n_h heads by n_d vectors of 8 elements; both constants where it is called. */
-BODY void mix_tile(const float *s, size_t s_stride, struct rows v, float *o, size_t o_stride,
-		   size_t n_h, size_t n_d)
-{
-	v8 sums[8];
-
-#pragma GCC unroll 2
-	for (size_t h = 0; h < n_h; h++)
-#pragma GCC unroll 4
-		for (size_t d = 0; d < n_d; d++)
-			sums[h * n_d + d] = LOAD(o + h * o_stride + d * 8);
-	for (size_t i = 0; i < v.n; i++) {
-		const float *row = v.at + i * v.stride;
-
-#pragma GCC unroll 2
-		for (size_t h = 0; h < n_h; h++) {
-#pragma GCC unroll 4
-			for (size_t d = 0; d < n_d; d++)
-				sums[h * n_d + d] += s[h * s_stride + i] * LOAD(row + d * 8);
-		}
-	}
-#pragma GCC unroll 2
-	for (size_t h = 0; h < n_h; h++)
-#pragma GCC unroll 4
-		for (size_t d = 0; d < n_d; d++)
-			STORE(o + h * o_stride + d * 8, sums[h * n_d + d]);
-}
-
-/* The last dim % 8 elements. */
-BODY void mix_tail(const float *s, struct rows v, float *o, size_t n)
-{
-	for (size_t i = 0; i < v.n; i++)
-		for (size_t d = 0; d < n; d++)
-			o[d] += s[i] * v.at[i * v.stride + d];
-}
-
-BODY void mix_body(const float *s, size_t s_stride, size_t n_heads, struct rows v, size_t dim,
-		   float *o, size_t o_stride)
-{
-	for (size_t h = 0; h < n_heads; h += 2) {
-		size_t n_h = n_heads - h < 2 ? 1 : 2, d = 0;
-		const float *weights = s + h * s_stride;
-		float *out = o + h * o_stride;
-
-		for (; d + 32 <= dim; d += 32) {
-			struct rows part = {v.at + d, v.stride, v.n};
-
-			if (n_h == 2)
-				mix_tile(weights, s_stride, part, out + d, o_stride, 2, 4);
-			else
-				mix_tile(weights, s_stride, part, out + d, o_stride, 1, 4);
-		}
-		for (; d + 8 <= dim; d += 8) {
-			struct rows part = {v.at + d, v.stride, v.n};
-
-			for (size_t j = 0; j < n_h; j++)
-				mix_tile(weights + j * s_stride, s_stride, part,
-					 out + j * o_stride + d, o_stride, 1, 1);
-		}
-		for (size_t j = 0; d < dim && j < n_h; j++)
-			mix_tail(weights + j * s_stride, (struct rows){v.at + d, v.stride, v.n},
-				 out + j * o_stride + d, dim - d);
-	}
 }
 
 /*
@@ -260,41 +155,6 @@ BODY void exp_v8(v8 *v)
 	y = y * r + 0.5f;
 	y = y * r * r + r + 1.0f;
 	*v = (v8)((v8u)y + scale);
-}
-
-BODY float row_max(const float *s, size_t n)
-{
-	float lane[8], max;
-
-	for (size_t l = 0; l < 8; l++)
-		lane[l] = s[0];
-	for (size_t i = 0; i + 8 <= n; i += 8)
-		for (size_t l = 0; l < 8; l++)
-			lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];
-	for (size_t i = n / 8 * 8; i < n; i++)
-		lane[i % 8] = s[i] > lane[i % 8] ? s[i] : lane[i % 8];
-	max = lane[0];
-	for (size_t l = 1; l < 8; l++)
-		max = lane[l] > max ? lane[l] : max;
-	return max;
-}
-
-/* The last vector is filled up with elements that count as zero. */
-BODY float softmax_body(float *s, size_t n)
-{
-	v8 max = SPLAT(row_max(s, n)), e, sum = {0};
-
-	for (size_t i = n; i % 8 != 0; i++)
-		s[i] = s[0];
-	for (size_t i = 0; i < n; i += 8) {
-		e = LOAD(s + i) - max;
-		exp_v8(&e);
-		for (size_t l = n - i; l < 8; l++)
-			e[l] = 0;
-		STORE(s + i, e);
-		sum += e;
-	}
-	return reduce(&sum);
 }
 
 BODY void swiglu_body(float *a, const float *b, size_t n)
@@ -334,20 +194,6 @@ BODY void rms_norm_body(float *y, const float *x, const float *gain, size_t n, f
 	{ \
 		matmul_body(m, x, y, y_stride, add); \
 	} \
-	TARGET static void scores_##set(struct rows q, struct rows k, size_t dim, float scale, \
-					float *s, size_t s_stride) \
-	{ \
-		scores_body(q, k, dim, scale, s, s_stride); \
-	} \
-	TARGET static void mix_##set(const float *s, size_t s_stride, size_t n_heads, \
-				     struct rows v, size_t dim, float *o, size_t o_stride) \
-	{ \
-		mix_body(s, s_stride, n_heads, v, dim, o, o_stride); \
-	} \
-	TARGET static float softmax_##set(float *s, size_t n) \
-	{ \
-		return softmax_body(s, n); \
-	} \
 	TARGET static void swiglu_##set(float *a, const float *b, size_t n) \
 	{ \
 		swiglu_body(a, b, n); \
@@ -357,10 +203,8 @@ BODY void rms_norm_body(float *y, const float *x, const float *gain, size_t n, f
 	{ \
 		rms_norm_body(y, x, gain, n, eps); \
 	} \
-	static const struct kernels kernels_##set = { \
-		#set,          matmul_##set, scores_##set,   mix_##set, \
-		softmax_##set, swiglu_##set, rms_norm_##set, \
-	}
+	static const struct kernels kernels_##set = {#set, matmul_##set, swiglu_##set, \
+						     rms_norm_##set}
 
 KERNELS(base, );
 

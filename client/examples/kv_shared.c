@@ -12,10 +12,6 @@ struct kv_shared {
 	bool is_open; /* an update has begun */
 	/* Tokens below its replay journal; SIZE_MAX: it has none. */
 	size_t n_base;
-	/* Runs of `layer`, as they were found; none after a step or a rollback. */
-	struct kvc_run *runs;
-	size_t n_runs, n_room, layer;
-	float *tiles; /* [K or V][KV_TILE_SLOTS][row] */
 };
 
 int kv_shared_error(struct errbuf *err)
@@ -38,14 +34,18 @@ static int reserve(struct kv_shared *kv, size_t n_tokens, struct errbuf *err)
 	return kv_shared_error(err);
 }
 
+static void shared_abort(struct kv_shared *kv)
+{
+	if (kv->is_open)
+		kvc_abort(kv->seq);
+	kv->is_open = false;
+}
+
 static int shared_begin(struct kv_cache *base, size_t n_tokens, struct errbuf *err)
 {
 	struct kv_shared *kv = (struct kv_shared *)base;
 
-	if (kv->is_open)
-		kvc_abort(kv->seq);
-	kv->is_open = false;
-	kv->n_runs = 0;
+	shared_abort(kv);
 	base->n_tokens = (size_t)kvc_length(kv->seq);
 	if (n_tokens > base->max_tokens - base->n_tokens)
 		return errbuf_set(err, KV_ERESERVE,
@@ -80,7 +80,6 @@ static int shared_commit(struct kv_cache *base, struct errbuf *err)
 		kv_shared_error(err);
 	if (rc == 0 || kvc_error() == KVC_EMOVED)
 		kv->is_open = false;
-	kv->n_runs = 0;
 	base->n_tokens = (size_t)kvc_length(kv->seq);
 	return rc;
 }
@@ -96,18 +95,50 @@ static int end_journal(struct kv_shared *kv, struct errbuf *err)
 	return 0;
 }
 
+/* After a rollback of the sequence. */
+static int shared_cut(struct kv_shared *kv, struct errbuf *err)
+{
+	kv->base.n_tokens = (size_t)kvc_length(kv->seq);
+	return kv->n_base != SIZE_MAX && kv->base.n_tokens < kv->n_base ? end_journal(kv, err) : 0;
+}
+
 static int shared_truncate(struct kv_cache *base, size_t keep_tokens, struct errbuf *err)
 {
 	struct kv_shared *kv = (struct kv_shared *)base;
 
-	if (kv->is_open)
-		kvc_abort(kv->seq);
-	kv->is_open = false;
-	kv->n_runs = 0;
+	shared_abort(kv);
 	if (kvc_rollback_keep(kv->seq, keep_tokens) < 0)
 		return kv_shared_error(err);
-	base->n_tokens = (size_t)kvc_length(kv->seq);
-	return kv->n_base != SIZE_MAX && keep_tokens < kv->n_base ? end_journal(kv, err) : 0;
+	return shared_cut(kv, err);
+}
+
+/* The sequences go back in one update. */
+static int shared_truncate_many(struct kv_cache *const *kvs, const size_t *keep_tokens, size_t n,
+				struct errbuf *err)
+{
+	kvc_seq *seqs[KV_TRUNCATE_MANY_MAX];
+	uint64_t remove[KV_TRUNCATE_MANY_MAX];
+
+	if (n > KV_TRUNCATE_MANY_MAX)
+		return errbuf_set(err, KV_ETOOBIG, "%zu caches at once; at most %d", n,
+				  KV_TRUNCATE_MANY_MAX);
+	for (size_t i = 0; i < n; i++) {
+		struct kv_shared *kv = (struct kv_shared *)kvs[i];
+		size_t length = (size_t)kvc_length(kv->seq);
+
+		if (keep_tokens[i] > length)
+			return errbuf_set(err, KV_ERANGE, "cannot keep %zu tokens of %zu",
+					  keep_tokens[i], length);
+		seqs[i] = kv->seq;
+		remove[i] = length - keep_tokens[i];
+		shared_abort(kv);
+	}
+	if (n && kvc_rollback_many(((struct kv_shared *)kvs[0])->writer, seqs, remove, n) < 0)
+		return kv_shared_error(err);
+	for (size_t i = 0; i < n; i++)
+		if (shared_cut((struct kv_shared *)kvs[i], err) < 0)
+			return -1;
+	return 0;
 }
 
 static int shared_replay(struct kv_cache *base, struct errbuf *err)
@@ -124,106 +155,49 @@ static int shared_replay(struct kv_cache *base, struct errbuf *err)
 	return 0;
 }
 
-/* ---- tiles ---- */
+/* ---- reading ---- */
 
-static int grow_runs(struct kv_shared *kv, size_t n)
-{
-	struct kvc_run *runs = realloc(kv->runs, n * sizeof(*runs));
-
-	if (!runs)
-		return -1;
-	kv->runs = runs;
-	kv->n_room = n;
-	return 0;
-}
-
-static int find_runs(struct kv_shared *kv, size_t layer, struct errbuf *err)
-{
-	int64_t n;
-
-	while ((n = kvc_view_runs(kv->seq, (uint32_t)layer, kv->runs, kv->n_room)) >
-	       (int64_t)kv->n_room)
-		if (grow_runs(kv, (size_t)n) < 0)
-			return errbuf_set(err, KV_ENOMEM, "no memory for %lld runs", (long long)n);
-	if (n < 0)
-		return kv_shared_error(err);
-	kv->n_runs = (size_t)n;
-	kv->layer = layer;
-	return 0;
-}
-
-/* What is stored as the decoder reads it: from `first` to the end of its run, where it lies. */
-static int show_run(struct kv_shared *kv, size_t layer, size_t first, unsigned int want,
-		    struct kv_run *tile, struct errbuf *err)
-{
-	if ((kv->n_runs == 0 || kv->layer != layer) && find_runs(kv, layer, err) < 0)
-		return -1;
-	for (size_t i = 0; i < kv->n_runs; i++) {
-		const struct kvc_run *run = &kv->runs[i];
-		size_t at = first - (size_t)run->first_token;
-
-		if (at >= run->n_tokens)
-			continue;
-		*tile = (struct kv_run){
-			.k_stride = run->k_row_bytes / sizeof(float),
-			.v_stride = run->v_row_bytes / sizeof(float),
-			.n_slots = (size_t)run->n_tokens - at,
-		};
-		if (want & KV_WANT_K)
-			tile->k = (const float *)run->k + at * tile->k_stride;
-		if (want & KV_WANT_V)
-			tile->v = (const float *)run->v + at * tile->v_stride;
-		return 0;
-	}
-	return errbuf_set(err, KV_EINTERNAL, "layer %zu: token %zu is in no run", layer, first);
-}
-
-/* What is not: dequantised, with the journal laid over. */
-static int make_tile(struct kv_shared *kv, size_t layer, size_t first, unsigned int want,
-		     struct kv_run *tile, struct errbuf *err)
-{
-	size_t row = kv->base.row_floats, n = kv->base.n_tokens - first;
-	float *k = want & KV_WANT_K ? kv->tiles : NULL;
-	float *v = want & KV_WANT_V ? kv->tiles + KV_TILE_SLOTS * row : NULL;
-
-	if (n > KV_TILE_SLOTS)
-		n = KV_TILE_SLOTS;
-	if (kvc_read(kv->seq, (uint32_t)layer, first, n, k, v) < 0)
-		return kv_shared_error(err);
-	*tile = (struct kv_run){k, v, row, row, n};
-	return 0;
-}
-
-static int shared_tile(struct kv_cache *base, size_t layer, size_t first, unsigned int want,
-		       struct kv_run *tile, struct errbuf *err)
+static int shared_attend(struct kv_cache *base, size_t layer, const struct kv_queries *q,
+			 struct errbuf *err)
 {
 	struct kv_shared *kv = (struct kv_shared *)base;
-	struct kvc_layer_view view;
+	struct kvc_attend_args args = {.size = sizeof(args),
+				       .n_query_heads = (uint32_t)q->n_heads,
+				       .n_tokens = q->n_tokens,
+				       .q = q->q,
+				       .k = q->k,
+				       .v = q->v,
+				       .out = q->out};
 
-	if (kvc_view_table(kv->seq, (uint32_t)layer, &view) < 0)
-		return kv_shared_error(err);
-	if (view.k_format == KVC_RAW && view.v_format == KVC_RAW && view.n_rows == 0)
-		return show_run(kv, layer, first, want, tile, err);
-	return make_tile(kv, layer, first, want, tile, err);
+	return kvc_attend(kv->seq, (uint32_t)layer, &args) < 0 ? kv_shared_error(err) : 0;
+}
+
+static int shared_read(struct kv_cache *base, size_t layer, size_t first, size_t n_tokens, float *k,
+		       float *v, struct errbuf *err)
+{
+	struct kv_shared *kv = (struct kv_shared *)base;
+
+	return kvc_read(kv->seq, (uint32_t)layer, first, n_tokens, k, v) < 0 ?
+		       kv_shared_error(err) :
+		       0;
 }
 
 static void shared_free(struct kv_cache *base)
 {
 	struct kv_shared *kv = (struct kv_shared *)base;
 
-	if (kv->is_open)
-		kvc_abort(kv->seq);
-	free(kv->runs);
-	free(kv->tiles);
+	shared_abort(kv);
 	free(kv);
 }
 
 static const struct kv_ops shared_ops = {
 	.begin = shared_begin,
 	.write = shared_write,
+	.attend = shared_attend,
 	.commit = shared_commit,
 	.truncate = shared_truncate,
-	.tile = shared_tile,
+	.truncate_many = shared_truncate_many,
+	.read = shared_read,
 	.replay = shared_replay,
 	.free = shared_free,
 };
@@ -237,9 +211,6 @@ static int shared_init(struct kv_shared *kv, kvc_writer *writer, kvc_seq *seq,
 				     llama_geometry(m)->n_layers, llama_row_floats(m)};
 	kv->writer = writer;
 	kv->seq = seq;
-	kv->tiles = calloc(2 * KV_TILE_SLOTS * kv->base.row_floats, sizeof(*kv->tiles));
-	if (!kv->tiles || grow_runs(kv, 16) < 0)
-		return errbuf_set(err, KV_ENOMEM, "no memory for a cache");
 	if (kvc_journal_info(seq, &journal) < 0)
 		return kv_shared_error(err);
 	kv->n_base = journal.mode == KVC_JOURNAL_REPLAY ? (size_t)journal.base_tokens : SIZE_MAX;

@@ -1,10 +1,9 @@
 /*
  * kv_shared: a sequence of kvcached as the cache of a decoder (kv.h).
  *
- * Promise: rows go straight into the sequence. Where it stores them raw, attention reads them where
- * they lie, run by run, and nothing is copied; else (a quantised format, rows of a replay journal)
- * it reads tiles that kvc_read makes. Each step of the decoder is one update. Memory is reserved
- * ahead, so that most steps make no call.
+ * Promise: rows go straight into the sequence, and attention reads them where they lie, in
+ * whatever format and in rows of a replay journal (kvc_attend): nothing is copied. Each step of the
+ * decoder is one update. Memory is reserved ahead, so that most steps make no call.
  *
  * Failure modes: when an operator rolls the sequence back during a step, commit says so
  * (KV_EMOVED), nothing of the step is there and n_tokens is the new length.

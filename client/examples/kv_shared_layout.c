@@ -1,8 +1,9 @@
-/* kv_shared_layout: a model's geometry, and formats, as a layout of kvcached. */
+/* kv_shared_layout: a model's geometry, formats and policy as a layout of kvcached. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/examples/kv_policy.h"
 #include "client/examples/kv_shared.h"
 
 struct description {
@@ -10,6 +11,7 @@ struct description {
 	struct kvc_layer *layers;
 	char theta[32];
 	struct kvc_tag tags[2];
+	struct kvc_plane planes[KVC_POLICY_PLANES];
 };
 
 static int describe(struct description *d, const struct llama *m, struct kv_formats formats,
@@ -48,6 +50,30 @@ kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct
 	if (describe(&d, m, formats, err) < 0)
 		return NULL;
 	layout = kvc_layout_register(session, &d.options);
+	if (!layout)
+		kv_shared_error(err);
+	free(d.layers);
+	return layout;
+}
+
+kvc_layout *kv_policy_layout(kvc_session *session, const struct llama *m, struct kv_formats formats,
+			     const char *name, size_t n_slots, struct errbuf *err)
+{
+	struct kvc_policy_options policy = kv_policy_options(name, n_slots);
+	struct description d;
+	kvc_layout *layout = NULL;
+	int n_planes;
+
+	if (describe(&d, m, formats, err) < 0)
+		return NULL;
+	for (uint32_t i = 0; i < d.options.n_layers; i++)
+		d.layers[i].bound_slots = (uint32_t)n_slots;
+	n_planes = kvc_policy_planes(&policy, d.options.n_layers, d.layers, d.planes);
+	if (n_planes >= 0) {
+		d.options.n_planes = (uint32_t)n_planes;
+		d.options.planes = d.planes;
+		layout = kvc_layout_register(session, &d.options);
+	}
 	if (!layout)
 		kv_shared_error(err);
 	free(d.layers);

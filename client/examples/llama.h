@@ -4,8 +4,8 @@
  *
  * Promise: geometry, rotary base and norm come from the weight file's metadata; every tensor is
  * checked against them before it is used. The logits of a position depend on the tokens and the
- * cached rows alone, bit for bit: not on how many tokens are computed together, nor on the tiles in
- * which the cache hands its rows over (see kernels.h). The tokens of a chunk see one another in full
+ * cached rows alone, bit for bit: not on how many tokens are computed together, nor on where the
+ * rows lie (see kernels.h, kv.h). The tokens of a chunk see one another in full
  * precision, earlier ones as the cache stores them: on a quantised cache, and only there, logits
  * depend on where a chunk begins.
  *

@@ -10,6 +10,7 @@
 
 #include <sodium.h>
 
+#include "client/compute/attend.h"
 #include "client/examples/llama_model.h"
 #include "client/examples/safetensors.h"
 
@@ -84,7 +85,7 @@ static int read_geometry(struct loader *l)
 	    meta_size(l, "d_model", 65536, &g->d_model) < 0 ||
 	    meta_size(l, "n_heads", 1024, &g->n_heads) < 0 ||
 	    meta_size(l, "n_kv_heads", 1024, &g->n_kv_heads) < 0 ||
-	    meta_size(l, "head_dim", 1024, &g->head_dim) < 0 ||
+	    meta_size(l, "head_dim", KV_ATTEND_WIDTH_MAX, &g->head_dim) < 0 ||
 	    meta_size(l, "d_ffn", 262144, &g->d_ffn) < 0 ||
 	    meta_size(l, "vocab", 1u << 24, &g->vocab) < 0 ||
 	    meta_size(l, "context", 1u << 24, &g->context) < 0 ||
@@ -249,7 +250,6 @@ static int new_scratch(struct loader *l)
 		{&s->w1, g->d_ffn},
 		{&s->w3, g->d_ffn},
 		{&s->cosine, g->head_dim / 2},
-		{&s->sums, g->n_heads},
 		{&s->sine, g->head_dim / 2},
 	};
 
@@ -314,8 +314,6 @@ static void free_scratch(struct llama_scratch *s)
 	free(s->w3);
 	free(s->cosine);
 	free(s->sine);
-	free(s->sums);
-	free(s->scores);
 }
 
 void llama_close(struct llama *m)

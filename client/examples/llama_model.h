@@ -17,9 +17,6 @@ struct llama_scratch {
 	float *k, *v;         /* KV heads x head dim */
 	float *w1, *w3;       /* d_ffn */
 	float *cosine, *sine; /* head_dim / 2 */
-	float *sums;          /* [KV head][token][query of its group] */
-	float *scores;        /* the same, [position] */
-	size_t scores_stride;
 };
 
 struct llama {

@@ -8,11 +8,13 @@ noinst_LTLIBRARIES += libkvexample.la
 libkvexample_la_CFLAGS = $(AM_CFLAGS) -O3 -fno-math-errno -ffp-contract=off
 libkvexample_la_SOURCES = \
 	client/examples/decode.c client/examples/decode.h \
+	client/examples/draft.c client/examples/draft.h \
 	client/examples/kernels.c client/examples/kernels.h \
 	client/examples/kv.h \
+	client/examples/kv_attention.c client/examples/kv_attention.h \
 	client/examples/kv_formats.c client/examples/kv_formats.h \
-	client/examples/kv_private.c \
-	client/examples/kv_quantised.c client/examples/kv_quantised.h \
+	client/examples/kv_policy.c client/examples/kv_policy.h \
+	client/examples/kv_private.c client/examples/kv_private.h \
 	client/examples/kv_shared.c client/examples/kv_shared.h \
 	client/examples/kv_shared_layout.c \
 	client/examples/llama.c client/examples/llama.h \
@@ -27,8 +29,10 @@ libkvexample_la_LIBADD = libkvcompute.la libkvproto.la $(JANSSON_LIBS) $(SODIUM_
 
 noinst_PROGRAMS += kvc-generate
 kvc_generate_SOURCES = \
-	client/examples/generate.c \
-	client/examples/generate_options.c client/examples/generate_options.h
+	client/examples/generate.c client/examples/generate_job.h \
+	client/examples/generate_caches.c client/examples/generate_caches.h \
+	client/examples/generate_options.c client/examples/generate_options.h \
+	client/examples/generate_report.c
 kvc_generate_LDADD = libkvexample.la libkvcache.la $(XXHASH_LIBS) $(JANSSON_LIBS) -lm
 
 EXTRA_DIST += \

@@ -116,6 +116,113 @@ static void test_format_score(void **state)
 	assert_same(FILES("kjv-draft") "--score $M/prompt.txt --format int8:u4 --replay");
 }
 
+static char *standard_output(const char *options, const char *cache)
+{
+	char *out = malloc(16384);
+
+	assert_non_null(out);
+	assert_int_equal(run(options, cache, out, 16384), 0);
+	assert_true(strlen(out) > 50);
+	return out;
+}
+
+/* Drafts change nothing: one row on kvcached is the plain run, several are those on private
+ * buffers. On plain int8 the text may be another one, but the same on both. */
+static void test_drafts(void **state)
+{
+#define RUN FILES("kjv-3m") "--prompt $M/prompt.txt --tokens 60 "
+#define DRAFTS "--draft $M/kjv-draft.safetensors "
+	static const struct {
+		const char *options, *draft;
+		const char *plain; /* NULL: drafts on private buffers */
+	} list[] = {
+		{RUN "--temperature 0 ", DRAFTS, ""},
+		{RUN "--seed 7 ", DRAFTS "--draft-tokens 2 ", ""},
+		{RUN "--seed 7 --format int8:u4 --replay ", DRAFTS, ""},
+		{RUN "--seed 7 ", DRAFTS "--rows 3 ", NULL},
+		{RUN "--seed 7 --format fp8 --replay ", DRAFTS "--rows 3 ", NULL},
+		{RUN "--seed 7 --format int8 ", DRAFTS "--rows 2 ", NULL},
+	};
+	char shared[1024], options[1024];
+
+	(void)state;
+	snprintf(shared, sizeof(shared), "--runtime-dir '%s'", kt_daemon_dir(daemon_of_test));
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+		const char *plain = list[i].plain ? list[i].plain : list[i].draft;
+		char *want, *got;
+
+		snprintf(options, sizeof(options), "%s%s", list[i].options, plain);
+		want = standard_output(options, "--private");
+		snprintf(options, sizeof(options), "%s%s", list[i].options, list[i].draft);
+		got = standard_output(options, shared);
+		assert_string_equal(got, want);
+		free(want);
+		free(got);
+	}
+}
+
+/* As long as nothing is evicted a policy changes nothing; with fewer slots it does, and in the same
+ * way each time. */
+static void test_policies(void **state)
+{
+	static const char *const policies[] = {"ring", "lastrec",  "smart-lastrec",
+					       "h2o",  "h2o-orig", "h2o-vlen",
+					       "qh2o", "qh2o-vlen"};
+	static const char *const formats[] = {"raw", "int8", "u8",  "u4",
+					      "q4",  "fp8",  "raw", "int8:u4"};
+	char shared[1024], options[1024];
+
+	(void)state;
+	snprintf(shared, sizeof(shared), "--runtime-dir '%s'", kt_daemon_dir(daemon_of_test));
+	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+		char *plain, *roomy, *tight, *again;
+		const char *run = FILES("kjv-draft") "--prompt $M/prompt.txt --tokens 60 --format";
+
+		snprintf(options, sizeof(options), "%s %s", run, formats[i]);
+		plain = standard_output(options, shared);
+		snprintf(options, sizeof(options), "%s %s --policy %s --slots 1700", run,
+			 formats[i], policies[i]);
+		roomy = standard_output(options, shared);
+		snprintf(options, sizeof(options), "%s %s --policy %s --slots 200", run, formats[i],
+			 policies[i]);
+		tight = standard_output(options, shared);
+		again = standard_output(options, shared);
+		assert_string_equal(roomy, plain);
+		assert_string_not_equal(tight, plain);
+		assert_string_equal(tight, again);
+		free(plain);
+		free(roomy);
+		free(tight);
+		free(again);
+	}
+}
+
+/* A score goes back to the beginning after each window; dense takes what there is room for. */
+static void test_policy_score(void **state)
+{
+	char cache[1024], out[1024];
+	double plain, tight;
+
+	(void)state;
+	snprintf(cache, sizeof(cache), "--runtime-dir '%s'", kt_daemon_dir(daemon_of_test));
+	assert_int_equal(run(FILES("kjv-draft") "--score $M/prompt.txt", cache, out, sizeof(out)),
+			 0);
+	assert_int_equal(sscanf(out, "bits per byte %lf", &plain), 1);
+	assert_int_equal(run(FILES("kjv-draft") "--score $M/prompt.txt --policy h2o --slots 256",
+			     cache, out, sizeof(out)),
+			 0);
+	assert_int_equal(sscanf(out, "bits per byte %lf", &tight), 1);
+	assert_true(tight > plain && tight < plain + 0.05);
+	assert_int_equal(run(FILES("kjv-draft") "--score $M/prompt.txt --policy dense --slots 256",
+			     cache, out, sizeof(out)),
+			 1);
+	assert_int_equal(run(FILES("kjv-draft") "--score $M/prompt.txt --policy dense --slots 1600",
+			     cache, out, sizeof(out)),
+			 0);
+	assert_int_equal(sscanf(out, "bits per byte %lf", &tight), 1);
+	assert_true(tight == plain);
+}
+
 static bool file_is_there(void *path)
 {
 	return access(path, F_OK) == 0;
@@ -150,6 +257,11 @@ static const struct CMUnitTest tests[] = {
 		"format give",
 		test_formats),
 	KT_TEST("and the same score", test_format_score),
+	KT_TEST("drafts change neither text nor logits, in one row and in several", test_drafts),
+	KT_TEST("every policy changes nothing while there are slots, and evicts the same each time",
+		test_policies),
+	KT_TEST("a score with a quarter of the slots is little worse; dense refuses when it is full",
+		test_policy_score),
 	KT_TEST("the core is killed during a run, and the run is none the wiser", test_core_killed),
 };
 

@@ -12,7 +12,8 @@
 #include <string.h>
 
 #include "client/examples/decode.h"
-#include "client/examples/kv_quantised.h"
+#include "client/examples/draft.h"
+#include "client/examples/kv_private.h"
 #include "client/examples/kv_shared.h"
 #include "client/examples/llama_model.h"
 #include "client/examples/prompt.h"
@@ -339,7 +340,7 @@ static void sample_with_rollback(struct kv_cache *kv, struct output *out)
 static void test_replay_is_plain_on_raw(void **state)
 {
 	struct output *plain = output_new(), *replay = output_new(), *private = output_new();
-	struct kv_cache *kv = kv_private_for(model, KV_FORMATS_RAW, MAX_TOKENS, &err);
+	struct kv_cache *kv = kv_private_new(model, KV_FORMATS_RAW, MAX_TOKENS, &err);
 	struct client c = client_open();
 	struct cache a = cache_new(&c, &modes[0], model), b = cache_new(&c, &modes[1], model);
 
@@ -403,8 +404,7 @@ static void test_replay_forward(void **state)
 struct row {
 	size_t n_prompt;
 	struct cache target, draft;
-	uint32_t last;
-	uint32_t out[N_SAMPLED + N_DRAFT + 1];
+	uint32_t out[N_SAMPLED];
 	size_t n_out;
 };
 
@@ -416,7 +416,7 @@ static uint32_t greedy(struct llama *m, struct kv_cache *kv, uint32_t id)
 	return sample_greedy(logits, VOCAB);
 }
 
-static void row_open(const struct client *c, const struct mode *mode, struct row *row)
+static struct draft_row row_open(const struct client *c, const struct mode *mode, struct row *row)
 {
 	row->target = cache_new(c, mode, model);
 	row->draft = cache_new(c, mode, small);
@@ -426,52 +426,40 @@ static void row_open(const struct client *c, const struct mode *mode, struct row
 		OK(row->target.kv->ops->replay(row->target.kv, &err));
 		OK(row->draft.kv->ops->replay(row->draft.kv, &err));
 	}
-	row->last = prompt.ids[row->n_prompt - 1];
+	return (struct draft_row){.main = row->target.kv,
+				  .small = row->draft.kv,
+				  .last = prompt.ids[row->n_prompt - 1],
+				  .n_left = N_SAMPLED};
 }
 
-/* Drafts, verifies all drafts at once, returns how many both caches have too much. */
-static uint64_t row_round(struct row *row)
+static int keep_id(void *arg, size_t number, uint32_t id, const float *logits, struct errbuf *e)
 {
-	static float logits[N_DRAFT + 1][VOCAB];
-	uint32_t ids[N_DRAFT + 1] = {row->last};
-	size_t n = 0;
+	struct row *row = (struct row *)arg + number;
 
-	for (size_t i = 0; i < N_DRAFT; i++)
-		ids[i + 1] = greedy(small, row->draft.kv, ids[i]);
-	greedy(small, row->draft.kv, ids[N_DRAFT]);
-	OK(llama_forward(model, row->target.kv, ids, N_DRAFT + 1, logits[0], N_DRAFT + 1, &err));
-	while (n < N_DRAFT && sample_greedy(logits[n], VOCAB) == ids[n + 1])
-		row->out[row->n_out++] = ids[++n];
-	row->last = sample_greedy(logits[n], VOCAB);
-	row->out[row->n_out++] = row->last;
-	return N_DRAFT - n;
+	(void)logits;
+	(void)e;
+	row->out[row->n_out++] = id;
+	return 0;
 }
 
-/* All rows, both models, go back by their own numbers in one step. */
-static void rows_round(const struct client *c, struct row *rows, unsigned int *n_different)
+/* Both caches of all rows, after each step; returns in how many rows the number of drafts that
+ * were kept is not that of the first. */
+static unsigned int check_step(const struct draft *d, const struct row *rows, uint64_t *accepted)
 {
-	kvc_seq *seqs[2 * N_ROWS];
-	uint64_t removes[2 * N_ROWS];
-	size_t n = 0;
+	uint64_t first = d->rows[0].n_accepted - accepted[0];
+	unsigned int n_different = 0;
 
-	for (int i = 0; i < N_ROWS; i++) {
-		if (rows[i].n_out >= N_SAMPLED)
-			continue;
-		removes[n] = removes[n + 1] = row_round(&rows[i]);
-		*n_different += removes[n] != removes[0];
-		seqs[n++] = rows[i].target.seq;
-		seqs[n++] = rows[i].draft.seq;
-	}
-	kt_ok(kvc_rollback_many(c->writer, seqs, removes, n));
-	for (int i = 0; i < N_ROWS; i++) {
-		struct row *row = &rows[i];
+	for (size_t i = 0; i < d->n_rows; i++) {
+		size_t n = rows[i].n_prompt - 1 + rows[i].n_out;
 
-		OK(row->target.kv->ops->truncate(row->target.kv, kvc_length(row->target.seq),
-						 &err));
-		OK(row->draft.kv->ops->truncate(row->draft.kv, kvc_length(row->draft.seq), &err));
-		assert_int_equal(row->target.kv->n_tokens, row->n_prompt - 1 + row->n_out);
-		assert_int_equal(row->draft.kv->n_tokens, row->n_prompt - 1 + row->n_out);
+		assert_int_equal(kvc_length(rows[i].target.seq), n);
+		assert_int_equal(kvc_length(rows[i].draft.seq), n);
+		assert_int_equal(rows[i].target.kv->n_tokens, n);
+		assert_int_equal(rows[i].draft.kv->n_tokens, n);
+		n_different += d->rows[i].n_accepted - accepted[i] != first;
+		accepted[i] = d->rows[i].n_accepted;
 	}
+	return n_different;
 }
 
 /* Token by token, with nothing rolled back. */
@@ -481,6 +469,7 @@ static void check_row(const struct client *c, const struct mode *mode, struct ro
 	uint8_t a[16], b[16];
 	uint32_t last = prompt.ids[row->n_prompt - 1];
 
+	assert_int_equal(row->n_out, N_SAMPLED);
 	OK(llama_forward(model, plain.kv, prompt.ids, row->n_prompt - 1, NULL, 0, &err));
 	if (mode->replay)
 		OK(plain.kv->ops->replay(plain.kv, &err));
@@ -509,16 +498,25 @@ static void test_speculation(void **state)
 	(void)state;
 	for (size_t m = 0; m < sizeof(exact) / sizeof(exact[0]); m++) {
 		struct row rows[N_ROWS] = {{.n_prompt = 263}, {.n_prompt = 37}, {.n_prompt = 120}};
-		unsigned int n_different = 0, n_left;
+		struct draft_row drafts[N_ROWS];
+		struct draft d = {.main = model,
+				  .small = small,
+				  .n_tokens = N_DRAFT,
+				  .rows = drafts,
+				  .n_rows = N_ROWS,
+				  .each = keep_id,
+				  .arg = rows};
+		uint64_t accepted[N_ROWS] = {0};
+		unsigned int n_different = 0;
+		int rc;
 
 		for (int i = 0; i < N_ROWS; i++)
-			row_open(&c, &exact[m], &rows[i]);
-		do {
-			rows_round(&c, rows, &n_different);
-			n_left = 0;
-			for (int i = 0; i < N_ROWS; i++)
-				n_left += rows[i].n_out < N_SAMPLED;
-		} while (n_left);
+			drafts[i] = row_open(&c, &exact[m], &rows[i]);
+		OK(draft_init(&d, &err));
+		while ((rc = draft_step(&d, &err)) == 1)
+			n_different += check_step(&d, rows, accepted);
+		OK(rc);
+		draft_fini(&d);
 		assert_true(n_different > 0); /* or this is no test of different counts */
 		for (int i = 0; i < N_ROWS; i++) {
 			check_row(&c, &exact[m], &rows[i]);
@@ -552,7 +550,7 @@ static void test_widths(void **state)
 		assert_null(kv_shared_layout(c.session, &other, list[i].formats, &err));
 		assert_int_equal(err.status, KV_EINVAL);
 		assert_non_null(strstr(err.text, list[i].text));
-		assert_null(kv_private_for(&other, list[i].formats, 10, &err));
+		assert_null(kv_private_new(&other, list[i].formats, 10, &err));
 		assert_int_equal(err.status, KV_EINVAL);
 		assert_non_null(strstr(err.text, list[i].text));
 	}

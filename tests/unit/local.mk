@@ -39,6 +39,10 @@ tests_unit_test_generate_SOURCES = tests/unit/test-generate.c
 tests_unit_test_generate_LDADD = libkvtest.la libkvexample.la $(JANSSON_LIBS) $(XXHASH_LIBS)
 EXTRA_tests_unit_test_generate_DEPENDENCIES = kvc-generate$(EXEEXT)
 
+unit_tests += tests/unit/test-draft
+tests_unit_test_draft_SOURCES = tests/unit/test-draft.c
+tests_unit_test_draft_LDADD = libkvtest.la libkvexample.la
+
 script_tests += tests/unit/test-units.sh
 
 unit_tests += tests/unit/test-catalogue

@@ -255,6 +255,74 @@ static void test_formats(void **state)
 	json_decref(object);
 }
 
+#define DRAFTED \
+	"--model $M/kjv-3m.safetensors --tokenizer $M/tokenizer.txt --private --prompt text "
+
+static void test_draft(void **state)
+{
+	static const char *const options[] = {"--temperature 0", "--seed 6",
+					      "--seed 6 --format int8:u4 --replay"};
+	struct fixture *f = *state;
+
+	write_file(f, "text", "2:3 And the waters were upon the face of the earth, and upon the ");
+	for (size_t i = 0; i < 3; i++) {
+		char plain[sizeof(f->out)], all[512];
+
+		snprintf(all, sizeof(all), DRAFTED "--tokens 60 %s 2>/dev/null", options[i]);
+		run(f, all);
+		assert_int_equal(f->status, 0);
+		memcpy(plain, f->out, sizeof(plain));
+		snprintf(all, sizeof(all),
+			 DRAFTED "--tokens 60 %s --draft $M/kjv-draft.safetensors 2>/dev/null",
+			 options[i]);
+		run(f, all);
+		assert_int_equal(f->status, 0);
+		assert_string_equal(f->out, plain);
+	}
+}
+
+/* Rows differ in their seeds, and each is what it is alone. */
+static void test_draft_rows(void **state)
+{
+	struct fixture *f = *state;
+	json_t *rows, *object, *draft;
+
+	write_file(f, "text", "2:3 And the waters were upon the face of the earth, and upon the ");
+	object = run_json(f, DRAFTED "--tokens 40 --seed 8 --rows 3 --json --draft-tokens 3 "
+				     "--draft $M/kjv-draft.safetensors");
+	rows = json_object_get(object, "rows");
+	assert_int_equal(json_array_size(rows), 3);
+	for (size_t i = 0; i < 3; i++) {
+		json_t *row = json_array_get(rows, i), *plain;
+		char all[256];
+
+		snprintf(all, sizeof(all), DRAFTED "--tokens 40 --json --seed %zu", 8 + i);
+		plain = run_json(f, all);
+		assert_int_equal(json_integer_value(json_object_get(row, "seed")), 8 + i);
+		assert_string_equal(text_of(row, "text"), text_of(plain, "text"));
+		assert_string_equal(text_of(row, "logits_digest"), text_of(plain, "logits_digest"));
+		draft = json_object_get(row, "draft");
+		assert_int_equal(json_integer_value(json_object_get(draft, "steps")) +
+					 json_integer_value(json_object_get(draft, "accepted")),
+				 40);
+		json_decref(plain);
+	}
+	draft = json_object_get(object, "draft");
+	assert_int_equal(json_integer_value(json_object_get(draft, "tokens")), 3);
+	assert_int_equal(json_integer_value(json_object_get(draft, "steps")) +
+				 json_integer_value(json_object_get(draft, "accepted")),
+			 120);
+	assert_true(json_real_value(json_object_get(draft, "acceptance_rate")) > 0.1);
+	assert_true(json_real_value(json_object_get(draft, "tokens_per_step")) > 1.1);
+	assert_true(json_real_value(json_object_get(object, "decode_tokens_per_s")) > 0);
+	json_decref(object);
+	run(f, DRAFTED "--tokens 2 --rows 2 --draft $M/kjv-draft.safetensors 2>&1");
+	assert_int_equal(f->status, 0);
+	assert_memory_equal(f->out, "row 0, seed 0\n", 14);
+	assert_non_null(strstr(f->out, "\n\nrow 1, seed 1\n"));
+	assert_non_null(strstr(f->out, " tokens a step\n"));
+}
+
 static void test_score(void **state)
 {
 	struct fixture *f = *state;
@@ -289,6 +357,24 @@ static void test_refusals(void **state)
 		 "int8-model"},
 		{DRAFT "--prompt p --tokens 1 --format int8:", 2, "\"\" is no format"},
 		{DRAFT "--prompt p --tokens 1 --format int8:u4:u4", 2, "\"u4:u4\" is no format"},
+		{DRAFT "--prompt p --tokens 1 --rows 2", 2, "--draft-tokens and --rows go with"},
+		{DRAFT "--prompt p --tokens 1 --draft-tokens 2", 2, "go with --draft"},
+		{DRAFT "--prompt p --tokens 1 --draft d --draft-tokens 0", 2,
+		 "--draft-tokens: 0 is not 1 to 63"},
+		{DRAFT "--prompt p --tokens 1 --draft d --draft-tokens 64", 2,
+		 "--draft-tokens: 64 is not 1 to 63"},
+		{DRAFT "--prompt p --tokens 1 --draft d --rows 0", 2, "--rows: 0 is not 1 to 64"},
+		{DRAFT "--prompt p --tokens 1 --draft d --rows 65", 2, "--rows: 65 is not 1 to 64"},
+		{DRAFT "--prompt p --tokens 1 --draft d --rows 2 --logits l", 2,
+		 "--logits goes with one row"},
+		{DRAFT "--score p --draft d", 2, "--score goes without --draft"},
+		{DRAFT "--prompt text1 --tokens 1 --draft missing", 1, "missing: cannot open"},
+		{DRAFT "--prompt p --tokens 1 --policy h2o", 2, "--policy and --slots go together"},
+		{DRAFT "--prompt p --tokens 1 --slots 9", 2, "--policy and --slots go together"},
+		{DRAFT "--prompt p --tokens 1 --policy h2o --slots 0", 2,
+		 "--slots: 0 is not 1 to 1048576"},
+		{DRAFT "--prompt p --tokens 1 --policy h2o --slots 9", 2,
+		 "--policy goes without --private, --replay and --draft"},
 		{DRAFT "--wrong", 2, "wrong options"},
 		{DRAFT "--prompt missing --tokens 1", 1, "missing: cannot open"},
 		{DRAFT "--prompt /dev/null --tokens 1", 1, "the prompt is empty"},
@@ -348,6 +434,9 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a seed repeats its text, another seed gives another one", test_seed),
 	KT_TEST("--format and --replay change what is stored, and raw with replay nothing",
 		test_formats),
+	KT_TEST("with --draft text and digest are those of plain decoding", test_draft),
+	KT_TEST("--rows gives each row what it has alone, and the counts of drafts",
+		test_draft_rows),
 	KT_TEST("--score prints the loss of the reference", test_score),
 	KT_TEST("wrong options, prompts and files are refused with status and reason",
 		test_refusals),

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/examples/kv_private.h"
 #include "client/examples/llama_model.h"
 #include "client/examples/prompt.h"
 #include "client/examples/safetensors.h"
@@ -471,7 +472,7 @@ static void test_other_geometry(void **state)
 	write_model(f->path, &f->w, NULL, NULL, NULL);
 	OK(llama_open(&m, f->path, &err));
 	assert_int_equal(llama_geometry(m)->d_ffn, 27);
-	kv = kv_private_new(2, llama_row_floats(m), N, &err);
+	kv = kv_private_new(m, KV_FORMATS_RAW, N, &err);
 	assert_non_null(kv);
 	for (uint32_t i = 0; i < N; i++)
 		ids[i] = i * i % 37;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/examples/decode.h"
+#include "client/examples/kv_private.h"
 #include "client/examples/kv_shared.h"
 #include "client/examples/prompt.h"
 #include "tests/support/bare.h"
@@ -83,7 +84,7 @@ static void world_open(struct world *w)
 	w->seq = bare_seq(bare, w->writer, MAX_TOKENS, NULL);
 	assert_non_null(w->seq);
 	w->shared = kv_shared_new(w->writer, w->seq, model, MAX_TOKENS, &err);
-	w->private = kv_private_new(g->n_layers, llama_row_floats(model), MAX_TOKENS, &err);
+	w->private = kv_private_new(model, KV_FORMATS_RAW, MAX_TOKENS, &err);
 	assert_non_null(w->shared);
 	assert_non_null(w->private);
 }
@@ -101,24 +102,13 @@ static void world_close(struct world *w)
 /* All cached rows, [layer][K or V][position][row]. */
 static float *cached_rows(struct kv_cache *kv)
 {
-	size_t row = kv->row_floats;
-	float *rows = malloc(kv->n_layers * 2 * kv->n_tokens * row * sizeof(*rows) + 1), *to = rows;
+	size_t n = kv->n_tokens * kv->row_floats;
+	float *rows = malloc(kv->n_layers * 2 * n * sizeof(*rows) + 1);
 
 	assert_non_null(rows);
-	for (size_t i = 0; i < kv->n_layers * 2; i++) {
-		struct kv_run tile;
-
-		for (size_t at = 0; at < kv->n_tokens; at += tile.n_slots) {
-			OK(kv->ops->tile(kv, i / 2, at, i % 2 ? KV_WANT_V : KV_WANT_K, &tile,
-					 &err));
-			for (size_t t = 0; t < tile.n_slots; t++, to += row)
-				memcpy(to,
-				       i % 2 ? tile.v + t * tile.v_stride :
-					       tile.k + t * tile.k_stride,
-				       row * sizeof(*to));
-		}
-	}
-	assert_int_equal(to - rows, kv->n_layers * 2 * kv->n_tokens * row);
+	for (size_t i = 0; i < kv->n_layers; i++)
+		OK(kv->ops->read(kv, i, 0, kv->n_tokens, rows + i * 2 * n, rows + (i * 2 + 1) * n,
+				 &err));
 	return rows;
 }
 
@@ -213,7 +203,6 @@ static void test_forks(void **state)
 	struct output *a = output_new(), *b = output_new(), *plain = output_new();
 	struct kv_cache *kv;
 	struct kvc_seq *fork;
-	struct kv_run tile;
 	struct world w;
 
 	(void)state;
@@ -229,9 +218,8 @@ static void test_forks(void **state)
 
 	decode(w.shared, 1, N_SAMPLED, a);
 	decode_with_rollback(kv, 2, b);
-	OK(kv->ops->tile(kv, 0, 0, KV_WANT_K, &tile, &err));
-	assert_in_range(tile.n_slots, 1,
-			kv->n_tokens - 1); /* or this is no test of a split cache */
+	/* Or this is no test of a split cache. */
+	assert_true(kvc_view_runs(fork, 0, NULL, 0) > 1);
 	decode(w.private, 2, N_SAMPLED, plain);
 	assert_same_cache(kv, w.private);
 	assert_same_output(b, plain);
@@ -242,6 +230,51 @@ static void test_forks(void **state)
 	assert_same_cache(w.shared, w.private);
 	assert_same_output(a, plain);
 	kv_free(kv);
+	seq_end(fork, SEQ_END_LOCAL);
+	world_close(&w);
+}
+
+static uint64_t updates_of(const struct kvc_writer *w)
+{
+	return kv_word_update(kv_word_load(w->shm));
+}
+
+/* Several sequences go back by their own numbers in one update, or none does. */
+static void test_many(void **state)
+{
+	size_t wrong[2] = {90, N_PROMPT}, right[2] = {90, 71};
+	struct kv_cache *kvs[2];
+	struct kvc_seq *fork;
+	uint64_t before;
+	struct world w;
+
+	(void)state;
+	world_open(&w);
+	prefill(w.shared);
+	bare_spare_places(bare, w.writer, MAX_TOKENS, 1);
+	fork = kvc_fork_local(w.seq, 0);
+	assert_non_null(fork);
+	kvs[0] = w.shared;
+	kvs[1] = kv_shared_new(w.writer, fork, model, MAX_TOKENS, &err);
+	assert_non_null(kvs[1]);
+	/* The second one's step is still open. */
+	OK(kvs[1]->ops->begin(kvs[1], 1, &err));
+
+	before = updates_of(w.writer);
+	assert_int_equal(kvs[0]->ops->truncate_many(kvs, wrong, 2, &err), -1);
+	assert_int_equal(err.status, KV_ERANGE);
+	assert_int_equal(updates_of(w.writer), before);
+	assert_int_equal(kvs[0]->n_tokens, N_PROMPT - 1);
+	assert_int_equal(kvc_length(w.seq), N_PROMPT - 1);
+	OK(kvs[0]->ops->truncate_many(kvs, right, 2, &err));
+	assert_int_equal(updates_of(w.writer), before + 1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(kvs[i]->n_tokens, right[i]);
+		OK(llama_forward(model, w.private, prompt.ids, right[i], NULL, 0, &err));
+		assert_same_cache(kvs[i], w.private);
+		OK(w.private->ops->truncate(w.private, 0, &err));
+	}
+	kv_free(kvs[1]);
 	seq_end(fork, SEQ_END_LOCAL);
 	world_close(&w);
 }
@@ -308,6 +341,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a sequence gives the bits of private buffers", test_decode),
 	KT_TEST("forks of one prompt, one with a rollback, give the bits of private runs",
 		test_forks),
+	KT_TEST("several sequences go back by their own numbers in one update, or none does",
+		test_many),
 	KT_TEST("an operator's rollback during a step is told, and the step is gone", test_moved),
 	KT_TEST("a step that was left open does not hinder the next one", test_left_open),
 	KT_TEST("a step beyond the cache's room is refused and changes nothing", test_room),

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "client/examples/decode.h"
+#include "client/examples/kv_private.h"
 #include "client/examples/llama_model.h"
 #include "client/examples/prompt.h"
 #include "client/examples/safetensors.h"
@@ -93,7 +94,7 @@ static void *golden_values(const char *model, const char *what, size_t *n)
 
 static struct kv_cache *new_cache(const struct llama *m, size_t max_tokens)
 {
-	struct kv_cache *kv = kv_private_new(m->g.n_layers, llama_row_floats(m), max_tokens, &err);
+	struct kv_cache *kv = kv_private_new(m, KV_FORMATS_RAW, max_tokens, &err);
 
 	assert_non_null(kv);
 	return kv;
@@ -181,12 +182,12 @@ static void test_long_chunk(void **state)
 /* K or V of one position over all layers, as the golden file has it. */
 static void cached_row(struct kv_cache *kv, size_t position, int want_v, float *out)
 {
-	for (size_t layer = 0; layer < kv->n_layers; layer++) {
-		struct kv_run tile;
+	float rows[2][1024];
 
-		OK(kv->ops->tile(kv, layer, position, want_v ? KV_WANT_V : KV_WANT_K, &tile, &err));
-		memcpy(out + layer * kv->row_floats, want_v ? tile.v : tile.k,
-		       kv->row_floats * sizeof(*out));
+	assert_in_range(kv->row_floats, 1, 1024);
+	for (size_t layer = 0; layer < kv->n_layers; layer++) {
+		OK(kv->ops->read(kv, layer, position, 1, rows[0], rows[1], &err));
+		memcpy(out + layer * kv->row_floats, rows[want_v], kv->row_floats * sizeof(*out));
 	}
 }
 
@@ -298,95 +299,6 @@ static void test_chunks(void **state)
 	kv_free(kv);
 }
 
-/* A cache that shows the rows of a private one in tiles of given lengths, with other strides, each
- * in memory of its own that goes with the next one. */
-struct split_cache {
-	struct kv_cache base;
-	struct kv_cache *inner;
-	size_t pieces[4]; /* lengths, used in turn */
-	float *copy;
-	size_t n_tiles;
-};
-
-static int split_begin(struct kv_cache *kv, size_t n_tokens, struct errbuf *e)
-{
-	struct split_cache *s = (struct split_cache *)kv;
-
-	return s->inner->ops->begin(s->inner, n_tokens, e);
-}
-
-static int split_write(struct kv_cache *kv, size_t layer, const float *k, const float *v,
-		       struct errbuf *e)
-{
-	struct split_cache *s = (struct split_cache *)kv;
-
-	return s->inner->ops->write(s->inner, layer, k, v, e);
-}
-
-static int split_commit(struct kv_cache *kv, struct errbuf *e)
-{
-	struct split_cache *s = (struct split_cache *)kv;
-
-	OK(s->inner->ops->commit(s->inner, e));
-	kv->n_tokens = s->inner->n_tokens;
-	return 0;
-}
-
-static int split_tile(struct kv_cache *kv, size_t layer, size_t first, unsigned int want,
-		      struct kv_run *tile, struct errbuf *e)
-{
-	struct split_cache *s = (struct split_cache *)kv;
-	size_t row = kv->row_floats, stride = 2 * row + 3, n = s->pieces[s->n_tiles++ % 4];
-	struct kv_run whole;
-
-	OK(s->inner->ops->tile(s->inner, layer, first, KV_WANT_K | KV_WANT_V, &whole, e));
-	if (n > whole.n_slots)
-		n = whole.n_slots;
-	free(s->copy);
-	s->copy = malloc(n * stride * sizeof(*s->copy));
-	assert_non_null(s->copy);
-	for (size_t i = 0; i < n; i++) {
-		memcpy(s->copy + i * stride, whole.k + i * whole.k_stride, row * sizeof(*s->copy));
-		memcpy(s->copy + i * stride + row + 1, whole.v + i * whole.v_stride,
-		       row * sizeof(*s->copy));
-	}
-	*tile = (struct kv_run){want & KV_WANT_K ? s->copy : NULL,
-				want & KV_WANT_V ? s->copy + row + 1 : NULL, stride, stride, n};
-	return 0;
-}
-
-static const struct kv_ops split_ops = {
-	.begin = split_begin,
-	.write = split_write,
-	.commit = split_commit,
-	.tile = split_tile,
-};
-
-static void test_tiles(void **state)
-{
-	static const size_t pieces[][4] = {{1, 1, 1, 1}, {16, 16, 16, 16}, {3, 40, 1, 100}};
-	struct llama *m = models[(const struct model_name *)*state - names];
-	size_t n = 300;
-	struct kv_cache *kv = new_cache(m, n);
-	struct split_cache *s = calloc(1, sizeof(*s));
-	float *want = run(m, kv, n, 64);
-
-	assert_non_null(s);
-	s->base = *kv;
-	s->base.ops = &split_ops;
-	s->inner = kv;
-	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
-		OK(kv->ops->truncate(kv, 0, &err));
-		s->base.n_tokens = 0;
-		memcpy(s->pieces, pieces[i], sizeof(s->pieces));
-		assert_same(m, want, run(m, &s->base, n, 37), n);
-	}
-	free(s->copy);
-	free(s);
-	free(want);
-	kv_free(kv);
-}
-
 static void test_kernels(void **state)
 {
 	struct llama *m = models[DRAFT];
@@ -406,7 +318,7 @@ static void test_kernels(void **state)
 	kv_free(kv);
 }
 
-/* ---- rollback and speculation ---- */
+/* ---- rollback ---- */
 
 static int keep_rows(void *arg, uint32_t id, const float *logits, struct errbuf *e)
 {
@@ -447,54 +359,6 @@ static void test_rollback(void **state)
 	assert_memory_equal(rows, rows + N * 1024, N * 1024 * sizeof(*rows));
 	free(rows);
 	kv_free(kv);
-}
-
-/* One round of greedy speculation, as Decoder speculates in reference.py. Returns how many of the
- * four drafted tokens were accepted; seq grows by that and one. */
-static size_t speculate(struct kv_cache *main_kv, struct kv_cache *draft_kv, uint32_t *seq,
-			size_t *n)
-{
-	struct decode main_decode = {.model = models[MAIN], .kv = main_kv};
-	struct decode draft = {.model = models[DRAFT], .kv = draft_kv};
-	uint32_t proposed[4], next = seq[*n - 1];
-	size_t accepted = 0, start = draft_kv->n_tokens;
-
-	OK(llama_forward(models[DRAFT], draft_kv, seq + start, *n - 1 - start, NULL, 0, &err));
-	OK(decode_run(&draft, next, 4, proposed, &err));
-	for (;;) {
-		OK(decode_run(&main_decode, next, 1, &next, &err));
-		seq[(*n)++] = next;
-		if (accepted == 4 || next != proposed[accepted])
-			break;
-		accepted++;
-	}
-	if (draft_kv->n_tokens > *n - 1)
-		OK(draft_kv->ops->truncate(draft_kv, *n - 1, &err));
-	assert_int_equal(main_kv->n_tokens, *n - 1);
-	return accepted;
-}
-
-static void test_speculation(void **state)
-{
-	struct kv_cache *main_kv = new_cache(models[MAIN], 2048);
-	struct kv_cache *draft_kv = new_cache(models[DRAFT], 2048);
-	uint32_t seq[2048];
-	size_t n_rounds, n_greedy, n = prompt.n;
-	int32_t *accepted = golden_values("spec", "accepted", &n_rounds);
-	uint32_t *greedy = golden_values("main", "greedy", &n_greedy);
-
-	(void)state;
-	memcpy(seq, prompt.ids, n * sizeof(*seq));
-	prefill(models[MAIN], main_kv, n - 1);
-	prefill(models[DRAFT], draft_kv, n - 1);
-	for (size_t i = 0; i < n_rounds; i++)
-		assert_int_equal(speculate(main_kv, draft_kv, seq, &n), accepted[i]);
-	assert_true(n >= prompt.n + N_GREEDY);
-	assert_memory_equal(seq + prompt.n, greedy, N_GREEDY * sizeof(*greedy));
-	free(accepted);
-	free(greedy);
-	kv_free(main_kv);
-	kv_free(draft_kv);
 }
 
 /* ---- sampling ---- */
@@ -560,10 +424,8 @@ static const struct CMUnitTest tests[] = {
 	BOTH("64 greedy tokens are the golden ones", test_greedy),
 	BOTH("the loss on the prompt is that of the reference", test_score),
 	BOTH("logits do not depend on the chunk size by a bit", test_chunks),
-	BOTH("logits do not depend on the tiles of the cache by a bit", test_tiles),
 	KT_TEST("all versions of the kernels give the same bits", test_kernels),
 	KT_TEST("tokens drawn after a rollback are those of a run without one", test_rollback),
-	KT_TEST("greedy speculation accepts what the reference accepts", test_speculation),
 	KT_TEST("sampling follows the probabilities and repeats itself", test_sampling),
 	KT_TEST("wrong ids, caches and lengths are refused and change nothing", test_refusals),
 };
