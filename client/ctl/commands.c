@@ -67,6 +67,14 @@ static const struct ctl_option demo_options[] = {
 	END};
 static const struct ctl_option bench_options[] = {
 	{"rounds", "N", "repetitions of each (1000)", CTL_NOTHING}, END};
+static const struct ctl_option bench_attend_options[] = {
+	{"tokens", "N", "tokens in the cache (32768)", CTL_NOTHING},
+	{"heads", "N", "key/value heads (8)", CTL_NOTHING},
+	{"group", "N", "query heads of each (4)", CTL_NOTHING},
+	{"width", "N", "elements of a key and of a value (128)", CTL_NOTHING},
+	{"format", "LIST", "formats, as of convert, with commas (all)", CTL_NOTHING},
+	{"threads", "N", "threads that attend (1)", CTL_NOTHING},
+	END};
 
 const struct ctl_command ctl_commands[] = {
 	{"status", "", "Show the daemon, its memory and what it holds", "", NULL, 0, 0, CTL_NOTHING,
@@ -139,6 +147,11 @@ const struct ctl_command ctl_commands[] = {
 	 demo_options, 0, 0, CTL_NOTHING, cmd_demo},
 	{"bench", "", "Measure round trip, commit, rollback, snapshot, fork on this machine", "",
 	 bench_options, 0, 0, CTL_NOTHING, cmd_bench},
+	{"bench attend", "", "Measure attention over each format on this machine",
+	 "One token's step over one layer, in turns with a plain read of the same bytes:\n"
+	 "RATIO is how many times as long it takes. PEAK MEMORY is that of the process\n"
+	 "with the cache. The daemon's pool must have room for one cache at a time.",
+	 bench_attend_options, 0, 0, CTL_NOTHING, cmd_bench_attend},
 	{"completion", "", "Print the bash completion", "", NULL, 0, 0, CTL_NOTHING,
 	 cmd_completion},
 	{NULL, NULL, NULL, NULL, NULL, 0, 0, CTL_NOTHING, NULL}};

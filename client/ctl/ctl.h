@@ -66,7 +66,7 @@ struct ctl_args {
 };
 
 struct ctl_command {
-	const char *name;     /* one or two words */
+	const char *name;     /* one or two words; those with one first word are neighbours */
 	const char *operands; /* for help */
 	const char *summary;  /* one line */
 	const char *details;  /* a paragraph, lines of at most 76 columns; may be "" */
@@ -100,6 +100,7 @@ int cmd_session_ls(struct ctl *ctl, const struct ctl_args *args);
 int cmd_session_end(struct ctl *ctl, const struct ctl_args *args);
 int cmd_demo(struct ctl *ctl, const struct ctl_args *args);
 int cmd_bench(struct ctl *ctl, const struct ctl_args *args);
+int cmd_bench_attend(struct ctl *ctl, const struct ctl_args *args);
 int cmd_completion(struct ctl *ctl, const struct ctl_args *args);
 
 /* ---- options.c ---------------------------------------------------------------------------- */

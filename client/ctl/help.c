@@ -85,23 +85,76 @@ static void print_values(FILE *stream, enum ctl_complete complete, const char *a
 		fprintf(stream, ")\n\t\t%s\n\t\treturn ;;\n", action);
 }
 
-/* First words; `session` only once. */
+static size_t first_word(const struct ctl_command *c)
+{
+	return strcspn(c->name, " ");
+}
+
+/* Has the command before it in the table another first word? */
+static bool begins_family(const struct ctl_command *c)
+{
+	size_t n = first_word(c);
+
+	return c == ctl_commands || first_word(c - 1) != n || strncmp(c[-1].name, c->name, n) != 0;
+}
+
+/* Second words of the commands of a family, with spaces before them; how many. */
+static int print_seconds(FILE *stream, const struct ctl_command *family)
+{
+	int n = 0;
+
+	for (const struct ctl_command *c = family; c->name; c++) {
+		if (c != family && begins_family(c))
+			break;
+		if (c->name[first_word(c)] == ' ')
+			n++;
+		if (stream)
+			fputs(c->name + first_word(c), stream);
+	}
+	return n;
+}
+
 static void print_commands(FILE *stream)
 {
-	const struct ctl_command *before = NULL;
+	for (const struct ctl_command *c = ctl_commands; c->name; c++)
+		if (begins_family(c))
+			fprintf(stream, " %.*s", (int)first_word(c), c->name);
+}
 
-	for (const struct ctl_command *c = ctl_commands; c->name; before = c++) {
-		size_t n = strcspn(c->name, " ");
-
-		if (!before || strncmp(before->name, c->name, n + 1) != 0)
-			fprintf(stream, " %.*s", (int)n, c->name);
+/* How the words of a line become a command, where there may be two. */
+static void print_families(FILE *stream)
+{
+	for (const struct ctl_command *c = ctl_commands; c->name; c++) {
+		if (!begins_family(c) || print_seconds(NULL, c) == 0)
+			continue;
+		fprintf(stream,
+			"\t\t%.*s)\n"
+			"\t\t\tcommand=%.*s\n"
+			"\t\t\tif ((i + 1 < COMP_CWORD)); then\n"
+			"\t\t\t\tcase ${COMP_WORDS[i+1]} in\n",
+			(int)first_word(c), c->name, (int)first_word(c), c->name);
+		for (const struct ctl_command *d = c; d->name && (d == c || !begins_family(d)); d++)
+			if (d->name[first_word(d)])
+				fprintf(stream, "\t\t\t\t%s) command=\"%s\" ;;\n",
+					d->name + first_word(d) + 1, d->name);
+		fputs("\t\t\t\tesac\n"
+		      "\t\t\tfi\n"
+		      "\t\t\tbreak ;;\n",
+		      stream);
 	}
 }
 
 static void print_cases(FILE *stream)
 {
 	for (const struct ctl_command *c = ctl_commands; c->name; c++) {
+		if (begins_family(c) && c->name[first_word(c)] == ' ') {
+			fprintf(stream, "\t%.*s)\n\t\twords=\"", (int)first_word(c), c->name);
+			print_seconds(stream, c);
+			fputs("\" ;;\n", stream);
+		}
 		fprintf(stream, "\t\"%s\")\n\t\twords=\"", c->name);
+		if (begins_family(c) && c->name[first_word(c)] == '\0')
+			print_seconds(stream, c);
 		print_words(stream, c->options);
 		fprintf(stream, "\"\n\t\toperands=%s ;;\n",
 			c->complete == CTL_NAMES ? "names" :
@@ -133,19 +186,17 @@ int cmd_completion(struct ctl *ctl, const struct ctl_args *args)
 	      "\t\tcase ${COMP_WORDS[i]} in\n"
 	      "\t\t--runtime-dir) dir=(--runtime-dir \"${COMP_WORDS[++i]}\") ;;\n"
 	      "\t\t--deadline) ((++i)) ;;\n"
-	      "\t\t-*) ;;\n"
-	      "\t\tsession)\n"
-	      "\t\t\tcommand=session\n"
-	      "\t\t\t((i + 1 < COMP_CWORD)) && command=\"session ${COMP_WORDS[i+1]}\"\n"
-	      "\t\t\tbreak ;;\n"
-	      "\t\t*) command=${COMP_WORDS[i]}; break ;;\n"
+	      "\t\t-*) ;;\n",
+	      stream);
+	print_families(stream);
+	fputs("\t\t*) command=${COMP_WORDS[i]}; break ;;\n"
 	      "\t\tesac\n"
 	      "\tdone\n"
 	      "\tcase $command in\n"
 	      "\t\"\")\n\t\twords=\"",
 	      stream);
 	print_commands(stream);
-	fputs("\" ;;\n\tsession)\n\t\twords=\"ls end\" ;;\n", stream);
+	fputs("\" ;;\n", stream);
 	print_cases(stream);
 	fputs("\tesac\n"
 	      "\tif [[ $operands == names && $cur != -* ]]; then\n"

@@ -5,6 +5,7 @@ noinst_LTLIBRARIES += libkvctl.la
 libkvctl_la_SOURCES = \
 	client/ctl/ask.c \
 	client/ctl/cmd_bench.c \
+	client/ctl/cmd_bench_attend.c \
 	client/ctl/cmd_convert.c \
 	client/ctl/cmd_demo.c \
 	client/ctl/cmd_diff.c \
@@ -39,6 +40,7 @@ libkvctl_la_SOURCES = \
 	client/ctl/help.c \
 	client/ctl/object.c client/ctl/object.h \
 	client/ctl/options.c \
+	client/ctl/plain_read.c client/ctl/plain_read.h \
 	client/ctl/progress.c client/ctl/progress.h \
 	client/ctl/table.c client/ctl/table.h \
 	client/ctl/units.c client/ctl/units.h

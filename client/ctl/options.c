@@ -114,21 +114,26 @@ static int option_parse(struct parse *parse, int argc, char **argv, int *i)
 	return 0;
 }
 
-/* The command that argv[i] (and argv[i + 1]) name; *n_words of them. NULL if there is none. */
+/* The command that argv[i] (and argv[i + 1]) name, rather one of two words; *n_words of them. NULL if
+ * there is none. */
 static const struct ctl_command *command_find(int argc, char **argv, int i, int *n_words)
 {
+	const struct ctl_command *found = NULL;
+
 	for (const struct ctl_command *command = ctl_commands; command->name; command++) {
 		size_t n = strcspn(command->name, " ");
 		const char *second = command->name[n] ? command->name + n + 1 : NULL;
 
 		if (strlen(argv[i]) != n || strncmp(argv[i], command->name, n) != 0)
 			continue;
-		if (!second || (i + 1 < argc && strcmp(argv[i + 1], second) == 0)) {
-			*n_words = second ? 2 : 1;
-			return command;
-		}
+		if (second && (i + 1 == argc || strcmp(argv[i + 1], second) != 0))
+			continue;
+		found = command;
+		*n_words = second ? 2 : 1;
+		if (second)
+			break;
 	}
-	return NULL;
+	return found;
 }
 
 static int words_parse(struct parse *parse, int argc, char **argv, int i)

@@ -175,6 +175,8 @@ struct bench_cache {
 
 void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, uint32_t format,
 		      size_t source_bytes);
+/* Of a cache that the group has opened itself. */
+void bench_cache_source(struct bench_cache *cache, size_t source_bytes);
 void bench_cache_close(struct bench_cache *cache);
 
 /* Appends and commits n tokens, as many in one update as there is source for. */
@@ -191,6 +193,9 @@ struct bench_gauges {
 	uint64_t core_pid; /* as wide as the others: compared as bytes */
 };
 struct bench_gauges bench_gauges(struct bench_cache *cache);
+
+/* Private memory of a process; what is shared (control segments, arenas) is not in it. */
+uint64_t bench_private_bytes(uint64_t pid);
 
 /* Everything that is no block memory: private memory of the core and of this process, control
  * segments, catalogue (memory.c). */
@@ -239,6 +244,13 @@ void bench_copy_free(struct bench_copy *copy);
 /* One token; a bench_call. */
 double bench_copy_call(void *copy);
 
+/* ---- the example model (samples.c) -------------------------------------------------------- */
+
+struct llama;
+struct prompt;
+/* The caller frees both (llama_close, prompt_fini). */
+void bench_model_load(struct llama **model, struct prompt *prompt);
+
 /* ---- groups ------------------------------------------------------------------------------- */
 
 void bench_group_data(void);     /* token_commit, commit_only, commit_batch, fork_first_write */
@@ -256,5 +268,19 @@ void bench_group_replay(void);     /* replay_update, replay_rollback_* */
 void bench_group_fold(void);
 void bench_group_size(void); /* bytes_per_token_* */
 void bench_group_samples(void);
+void bench_group_attend_int8(void); /* attend_int8_*, and so on */
+void bench_group_attend_bf16(void);
+void bench_group_attend_u8(void);
+void bench_group_attend_fp8(void);
+void bench_group_attend_u4(void);
+void bench_group_attend_q4(void);
+void bench_group_attend_versus(void); /* attend_int8_vs_bf16_* */
+void bench_group_attend_overlay(void);
+void bench_group_attend_fork(void);
+void bench_group_attend_linear(void);
+void bench_group_attend_prefill(void);
+void bench_group_attend_peak(void);
+void bench_group_h2o(void);
+void bench_group_token_rate(void); /* token_rate_* */
 
 #endif

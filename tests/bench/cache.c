@@ -37,6 +37,14 @@ static void fill_source(char *source, size_t n_bytes)
 	}
 }
 
+void bench_cache_source(struct bench_cache *cache, size_t source_bytes)
+{
+	cache->block_tokens = kvc_layout_block_tokens(cache->layout);
+	cache->n_source_tokens = source_bytes / ((size_t)cache->n_layers * 2 * BENCH_ROW_BYTES);
+	BENCH_CHECK(cache->source = malloc(source_bytes));
+	fill_source(cache->source, source_bytes);
+}
+
 void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, uint32_t format,
 		      size_t source_bytes)
 {
@@ -49,10 +57,7 @@ void bench_cache_open(struct bench_cache *cache, uint32_t n_layers, uint32_t for
 	BENCH_CHECK(cache->layout = register_layout(cache->session, n_layers, format));
 	BENCH_CHECK(format != KVC_RAW || kvc_layout_token_bytes(cache->layout) == token_bytes);
 	BENCH_CHECK(cache->writer = kvc_writer_new(cache->session));
-	cache->block_tokens = kvc_layout_block_tokens(cache->layout);
-	cache->n_source_tokens = source_bytes / token_bytes;
-	BENCH_CHECK(cache->source = malloc(source_bytes));
-	fill_source(cache->source, source_bytes);
+	bench_cache_source(cache, source_bytes);
 }
 
 void bench_cache_close(struct bench_cache *cache)

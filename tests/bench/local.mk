@@ -2,6 +2,12 @@
 
 EXTRA_PROGRAMS += tests/bench/kvcbench
 tests_bench_kvcbench_SOURCES = \
+	client/ctl/plain_read.c client/ctl/plain_read.h \
+	tests/bench/attend.c tests/bench/attend.h \
+	tests/bench/attend_cases.c \
+	tests/bench/attend_formats.c \
+	tests/bench/attend_peak.c \
+	tests/bench/attend_prefill.c \
 	tests/bench/bench.h \
 	tests/bench/cache.c \
 	tests/bench/calls.c \
@@ -12,8 +18,10 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/flat.c \
 	tests/bench/fold.c \
 	tests/bench/group.h \
+	tests/bench/h2o.c \
 	tests/bench/kvcbench.c \
 	tests/bench/local.c \
+	tests/bench/matrix.c tests/bench/matrix.h \
 	tests/bench/measure.c \
 	tests/bench/memory.c \
 	tests/bench/meter.c \
@@ -26,6 +34,7 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/samples.c \
 	tests/bench/scatter.c \
 	tests/bench/size.c \
+	tests/bench/token_rate.c \
 	tests/bench/undo.c
 tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
 tests_bench_kvcbench_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nn_send -Wl,--wrap=nn_recv

@@ -16,8 +16,7 @@
 #define MANY 16u
 #define FORKS 4u
 
-/* Private memory of a process; what is shared (control segments, arenas) is not in it. */
-static uint64_t anonymous_bytes(uint64_t pid)
+uint64_t bench_private_bytes(uint64_t pid)
 {
 	unsigned long long kib = 0;
 	char path[64], line[256];
@@ -37,7 +36,8 @@ static uint64_t anonymous_bytes(uint64_t pid)
 double bench_bookkeeping_bytes(const struct bench_gauges *gauges)
 {
 	return (double)(gauges->control_bytes + gauges->catalogue_bytes +
-			anonymous_bytes(gauges->core_pid) + anonymous_bytes((uint64_t)getpid()));
+			bench_private_bytes(gauges->core_pid) +
+			bench_private_bytes((uint64_t)getpid()));
 }
 
 static double bookkeeping_bytes(struct bench_cache *cache)

@@ -177,7 +177,7 @@ static double alone(void *arg)
 
 /* ---- the row -------------------------------------------------------------------------------- */
 
-static void load(struct samples *s)
+void bench_model_load(struct llama **model, struct prompt *prompt)
 {
 	const char *folder = getenv("KVC_MODEL_DIR");
 	char path[4096];
@@ -187,13 +187,12 @@ static void load(struct samples *s)
 	if (!folder)
 		folder = "client/examples/model";
 	snprintf(path, sizeof(path), "%s/kjv-3m.safetensors", folder);
-	CHECK(llama_open(&s->model, path, &err), err);
+	CHECK(llama_open(model, path, &err), err);
 	snprintf(path, sizeof(path), "%s/tokenizer.txt", folder);
 	CHECK(tokenizer_open(&tok, path, &err), err);
 	snprintf(path, sizeof(path), "%s/prompt.txt", folder);
-	CHECK(prompt_from_text(&s->prompt, tok, path, &err), err);
+	CHECK(prompt_from_text(prompt, tok, path, &err), err);
 	tokenizer_close(tok);
-	BENCH_CHECK(s->prompt.n >= N_PROMPT);
 }
 
 void bench_group_samples(void)
@@ -202,7 +201,8 @@ void bench_group_samples(void)
 	struct bench_result *result = bench_result("samples");
 	double one_ns;
 
-	load(&s);
+	bench_model_load(&s.model, &s.prompt);
+	BENCH_CHECK(s.prompt.n >= N_PROMPT);
 	bench_compare(result, (struct bench_side){share, &s}, (struct bench_side){alone, &s}, PAIRS,
 		      1e9);
 	one_ns = bench_median(s.prompt_ns, s.n_references) +

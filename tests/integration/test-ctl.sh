@@ -154,6 +154,20 @@ fi
 run 0 bench --rounds 20 && has "round_trip" && has "fork_local"
 verdict $? "bench prints a line for each operation"
 
+run 0 bench attend --tokens 1000 --heads 2 --width 48 --threads 2 --json &&
+	[ "$(field n_tokens)" = 1000 ] && [ "$(field token_bytes)" = 384 ] &&
+	[ "$(field peak_bytes)" -ge 384000 ] && [ "$(grep -c '"name"' "$work/out")" = 5 ] &&
+	has '"fp8"' && ! grep -q '"q4"' "$work/out"
+verdict $? "bench attend has a line for each format that the width allows"
+
+run 0 bench attend --tokens 1 --group 1 --format q4,int8-model && has "READ GB/S" &&
+	has "int8-model" && ! grep '.\{81\}' "$work/out" >>"$work/err"
+verdict $? "bench attend prints the formats that were asked for, in 80 columns"
+
+run 1 bench attend --tokens 65536 --format raw && [ ! -s "$work/out" ] &&
+	grep -q -- "--tokens" "$work/err" && grep -q -- "--pool-bytes" "$work/err"
+verdict $? "bench attend says what to do when the pool is too small"
+
 run 0 ls --names && [ "$(wc -l <"$work/out")" = 10 ]
 verdict $? "bench leaves nothing behind"
 

@@ -84,6 +84,10 @@ tests_unit_test_ctl_SOURCES = tests/unit/test-ctl.c tests/unit/ctl-answers.c tes
 tests_unit_test_ctl_LDADD = libkvtest.la libkvctl.la
 EXTRA_DIST += tests/data/ctl
 
+unit_tests += tests/unit/test-plain-read
+tests_unit_test_plain_read_SOURCES = tests/unit/test-plain-read.c
+tests_unit_test_plain_read_LDADD = libkvtest.la libkvctl.la
+
 unit_tests += tests/unit/test-docs
 tests_unit_test_docs_SOURCES = tests/unit/test-docs.c
 tests_unit_test_docs_LDADD = libkvtest.la libkvctl.la
