@@ -5,7 +5,8 @@
  *
  * First act: four processes alone; process A; four samplers together; then the daemon is asked.
  * Second act: the same with a prompt in 8 bits and replay journals over it (one process computes
- * all four samples alone), and each storage format scores the text. Nothing is left behind,
+ * all four samples alone), and each storage format scores the text. Third act: decoding with
+ * drafts, and caches with a quarter of the slots. Nothing is left behind,
  * whatever happens: processes end with this one, the private daemon is stopped, the folder is
  * removed. Exit code 4 if a bit differs.
  */
@@ -112,6 +113,19 @@ static int act_formats(struct demo *demo, struct errbuf *err)
 	return 0;
 }
 
+/* One after the other: they are timed. */
+static int act_policies(struct demo *demo, struct errbuf *err)
+{
+	double start_s = demo_now_s(), seconds;
+
+	for (unsigned i = 0; i < DEMO_POLICIES; i++)
+		if (act_one(demo, (struct demo_process){.role = DEMO_EVICT, .act = 3, .index = i},
+			    &demo->result.evict.policies[i], &seconds, err))
+			return -1;
+	demo->result.evict.policies_s = demo_now_s() - start_s;
+	return 0;
+}
+
 static int library_error(struct errbuf *err)
 {
 	return errbuf_set(err, kvc_error(), "%s", kvc_error_text());
@@ -199,9 +213,20 @@ static int second_act(struct demo *demo, struct errbuf *err)
 	return act_formats(demo, err);
 }
 
+static int third_act(struct demo *demo, struct errbuf *err)
+{
+	struct demo_result *r = &demo->result;
+
+	say(demo, "one process decodes, plain and with drafts of a small model ...");
+	if (act_one(demo, ACT(3, DEMO_DRAFTS), &r->evict.drafts, &r->evict.drafts_s, err))
+		return -1;
+	say(demo, "a quarter of the slots, under a policy ...");
+	return act_policies(demo, err);
+}
+
 static int acts(struct demo *demo, struct errbuf *err)
 {
-	if (first_act(demo, err) || second_act(demo, err))
+	if (first_act(demo, err) || second_act(demo, err) || third_act(demo, err))
 		return -1;
 	say(demo, "");
 	return open_session(demo, err);
@@ -245,6 +270,9 @@ static void tear_down(struct demo *demo)
 	demo_kill(&r->journal.alone);
 	demo_kill(&r->journal.first);
 	demo_kill(&r->journal.look);
+	demo_kill(&r->evict.drafts);
+	for (unsigned i = 0; i < DEMO_POLICIES; i++)
+		demo_kill(&r->evict.policies[i]);
 	remove_objects(demo);
 	kvc_close(demo->ctl->session);
 	demo->ctl->session = NULL;
@@ -298,6 +326,7 @@ static int report(struct demo *demo, struct errbuf *err)
 	demo_print_samples(ctl, &demo->settings, &demo->result);
 	demo_print_journal(ctl, &demo->settings, &demo->result);
 	demo_print_formats(ctl, &demo->settings, &demo->result);
+	demo_print_evict(ctl, &demo->result);
 	return 0;
 }
 
@@ -308,6 +337,7 @@ static int find_files(struct demo *demo, const struct ctl_args *args, struct err
 		const char *option, *file;
 		char *path;
 	} files[] = {{"model", "kjv-3m.safetensors", s->model},
+		     {"draft", "kjv-draft.safetensors", s->draft},
 		     {"tokenizer", "tokenizer.txt", s->tokenizer},
 		     {"prompt", "prompt.txt", s->prompt}};
 
@@ -345,7 +375,8 @@ int cmd_demo(struct ctl *ctl, const struct ctl_args *args)
 		say(demo, "");
 		code = ctl_fail(ctl, &err);
 	} else {
-		code = demo_is_good(&demo->result) && demo_journal_is_good(&demo->result) ?
+		code = demo_is_good(&demo->result) && demo_journal_is_good(&demo->result) &&
+				       demo_evict_is_good(&demo->result) ?
 			       CTL_OK :
 			       CTL_CORRUPT;
 		print_kept(demo);

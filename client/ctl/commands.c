@@ -59,6 +59,7 @@ static const struct ctl_option verify_options[] = {
 
 static const struct ctl_option demo_options[] = {
 	{"model", "FILE", "weights (kjv-3m.safetensors)", CTL_FILES},
+	{"draft", "FILE", "weights of the draft model (kjv-draft.safetensors)", CTL_FILES},
 	{"tokenizer", "FILE", "merges of the tokenizer (tokenizer.txt)", CTL_FILES},
 	{"prompt", "FILE", "text of the prompt (prompt.txt)", CTL_FILES},
 	{"tokens", "N", "tokens that each process samples (200)", CTL_NOTHING},
@@ -142,8 +143,9 @@ const struct ctl_command ctl_commands[] = {
 	{"demo", "", "Show one prompt used by several processes, and prove it",
 	 "Starts a private daemon with a pool of 256 MiB, unless --runtime-dir is given,\n"
 	 "and leaves nothing behind. First a raw cache, then one in 8 bits with replay\n"
-	 "journals over it; last a table of all formats. Exit code 4 if a bit differs\n"
-	 "from processes that work alone.",
+	 "journals over it and a table of all formats; last decoding with drafts of a\n"
+	 "small model, and caches with a quarter of the slots. Exit code 4 if a bit\n"
+	 "differs from processes that work alone, or without drafts.",
 	 demo_options, 0, 0, CTL_NOTHING, cmd_demo},
 	{"bench", "", "Measure round trip, commit, rollback, snapshot, fork on this machine", "",
 	 bench_options, 0, 0, CTL_NOTHING, cmd_bench},

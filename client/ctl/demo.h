@@ -1,8 +1,8 @@
 /*
  * The parts of kvcachectl demo: processes with roles (demo_process.c), what they do
- * (demo_role.c and, for the second act and what is asked of the daemon, demo_journal.c and
- * demo_look.c), a private daemon (demo_daemon.c), the report (demo_print.c, demo_print_journal.c,
- * demo_json.c). The flow is in cmd_demo.c.
+ * (demo_role.c and, for the second act, the third and what is asked of the daemon, demo_journal.c,
+ * demo_evict.c and demo_look.c), a private daemon (demo_daemon.c), the report (demo_print.c,
+ * demo_print_journal.c, demo_print_evict.c, demo_json.c). The flow is in cmd_demo.c.
  *
  * The program that tells the story opens no session before the last of its processes has been
  * forked, so no child inherits a messaging library that has been used.
@@ -27,11 +27,17 @@
 #define DEMO_FORMATS KV_FORMAT_MAX
 #define DEMO_SCORE_TOKENS 640 /* of the prompt's text, for the table of formats */
 
-/* In the order of the table. */
+/* Of the third act. */
+#define DEMO_PROMPTS 2    /* raw; quantised, below a replay journal */
+#define DEMO_DRAFT_STEP 2 /* tokens drafted in a step */
+#define DEMO_POLICIES 3
+
+/* In the order of the tables. NULL: no policy, all tokens are kept. */
 extern const uint32_t demo_formats[DEMO_FORMATS];
+extern const char *const demo_policies[DEMO_POLICIES];
 
 struct demo_settings {
-	char model[PATH_MAX], tokenizer[PATH_MAX], prompt[PATH_MAX];
+	char model[PATH_MAX], draft[PATH_MAX], tokenizer[PATH_MAX], prompt[PATH_MAX];
 	struct ctl *ctl;
 	size_t n_tokens;
 	bool keep, flips;
@@ -40,6 +46,14 @@ struct demo_settings {
 	char runtime_dir[PATH_MAX];
 	char prefix[32]; /* of object names, without the slash */
 	uint32_t deadline_ms;
+};
+
+/* Greedy decoding behind a prompt, plain and with drafts. */
+struct demo_drafts {
+	double plain_s, drafted_s;
+	uint64_t n_tokens, n_drafted, n_accepted;
+	uint64_t n_rows, n_rows_differ, n_ids_differ; /* with drafts, compared with plain */
+	uint64_t cache_bytes, journal_bytes;          /* of the main model */
 };
 
 /* What a process says about itself; one packet. */
@@ -64,18 +78,29 @@ struct demo_report {
 	/* a format */
 	uint64_t n_scored, journal_token_bytes;
 	double bits_per_byte, bits_per_byte_replay;
+	/* the third act; cache_bytes is that of the draft model beside drafts */
+	struct demo_drafts drafts[DEMO_PROMPTS];
+	uint64_t n_slots;
 	uint32_t n_ids;
 	uint32_t ids[DEMO_TOKENS_MAX];
 };
 
-enum demo_role { DEMO_PRIVATE, DEMO_PREFILL, DEMO_SAMPLE, DEMO_LOOK, DEMO_SCORE };
+enum demo_role {
+	DEMO_PRIVATE,
+	DEMO_PREFILL,
+	DEMO_SAMPLE,
+	DEMO_LOOK,
+	DEMO_SCORE,
+	DEMO_DRAFTS,
+	DEMO_EVICT
+};
 
 struct demo_process {
 	pid_t pid; /* 0: none */
 	int fd;
 	enum demo_role role;
-	int act;        /* 1: raw; 2: a quantised prompt, replay journals */
-	unsigned index; /* of the four; its seed is index + 1. Of demo_formats */
+	int act;        /* 1: raw; 2: a quantised prompt, replay journals; 3: drafts, eviction */
+	unsigned index; /* of the four; its seed is index + 1. Of demo_formats, demo_policies */
 	bool drafts;
 	struct demo_report report; /* the last one */
 };
@@ -151,11 +176,17 @@ struct demo_result {
 	} journal;
 	struct demo_process formats[DEMO_FORMATS];
 	double formats_s;
+	/* the third act */
+	struct {
+		struct demo_process drafts, policies[DEMO_POLICIES];
+		double drafts_s, policies_s;
+	} evict;
 };
 
 /* Everything is as it should be. */
 bool demo_is_good(const struct demo_result *result);
 bool demo_journal_is_good(const struct demo_result *result);
+bool demo_evict_is_good(const struct demo_result *result);
 
 /* The table, before the tree; the samples, after it. */
 void demo_print_table(const struct ctl *ctl, const struct demo_settings *settings,
@@ -171,11 +202,16 @@ void demo_print_formats(const struct ctl *ctl, const struct demo_settings *setti
 json_t *demo_journal_json(const struct demo_result *result);
 json_t *demo_formats_json(const struct demo_result *result);
 
+/* The third act, demo_print_evict.c. */
+void demo_print_evict(const struct ctl *ctl, const struct demo_result *result);
+json_t *demo_drafts_json(const struct demo_result *result);
+json_t *demo_evict_json(const struct demo_result *result);
+
 /* demo_json.c */
 void demo_print_json(struct ctl *ctl, const struct demo_settings *settings,
 		     const struct demo_result *result);
 
-/* Shared by the three. Sums over four processes, of a field at an offset in their reports. */
+/* Shared by the reports. Sums over four processes, of a field at an offset in their reports. */
 uint64_t demo_sum(const struct demo_process *four, size_t off);
 #define DEMO_SUM(four, field) demo_sum(four, offsetof(struct demo_report, field))
 double demo_mean(const struct demo_process *four, size_t off);

@@ -44,9 +44,13 @@ double demo_now_s(void)
 
 static const char *role_name(const struct demo_process *process)
 {
-	static const char *const names[] = {"process alone", "process A", "sampler",
+	static const char *const names[] = {"process alone",
+					    "process A",
+					    "sampler",
 					    "process that asks the daemon",
-					    "process that scores a format"};
+					    "process that scores a format",
+					    "process that drafts",
+					    "process with a policy"};
 
 	return process->role == DEMO_PREFILL && process->act == 2 ? "process B" :
 								    names[process->role];

@@ -82,7 +82,7 @@ size_t role_tokens(const struct role *r)
 {
 	size_t half = r->settings->n_tokens / 2;
 
-	if (r->process->act == 1)
+	if (r->process->act != 2)
 		return r->settings->n_tokens;
 	return half < DEMO_TOKENS_MIN ? DEMO_TOKENS_MIN : half;
 }
@@ -422,6 +422,8 @@ static role_fn *play_of(const struct demo_process *process)
 	case DEMO_SAMPLE: return play_sample;
 	case DEMO_LOOK: return play_look;
 	case DEMO_SCORE: return play_score;
+	case DEMO_DRAFTS: return play_drafts;
+	case DEMO_EVICT: return play_evict;
 	default: return process->act == 1 ? play_private : play_private_journal;
 	}
 }

@@ -1,6 +1,7 @@
 /*
  * The inside of the demonstration's processes: what roles share (demo_role.c), what they do in the
- * second act (demo_journal.c), what they ask the daemon (demo_look.c).
+ * second act (demo_journal.c) and in the third (demo_evict.c), what they ask the daemon
+ * (demo_look.c).
  *
  * Functions return 0, or -1 with err filled.
  */
@@ -32,11 +33,12 @@ struct role {
 
 typedef int role_fn(struct role *r, struct errbuf *err);
 
-/* The first act is raw, the second is not. */
+/* The second act is quantised. */
 static inline struct kv_formats role_formats(const struct role *r)
 {
-	return r->process->act == 1 ? KV_FORMATS_RAW :
-				      (struct kv_formats){DEMO_JOURNAL_FORMAT, DEMO_JOURNAL_FORMAT};
+	return r->process->act == 2 ?
+		       (struct kv_formats){DEMO_JOURNAL_FORMAT, DEMO_JOURNAL_FORMAT} :
+		       KV_FORMATS_RAW;
 }
 
 /* The name of an object of this act; the caller frees. */
@@ -75,6 +77,14 @@ int journal_rehearse(struct role *r, size_t n_tokens, struct errbuf *err);
 
 /* Size and loss with one format. */
 role_fn play_score;
+
+/* ---- demo_evict.c --------------------------------------------------------------------------- */
+
+/* Speculative decoding behind the prompts of both acts. */
+role_fn play_drafts;
+
+/* The text in a sequence with all of its tokens, or under a policy with a quarter of the slots. */
+role_fn play_evict;
 
 /* ---- demo_look.c ---------------------------------------------------------------------------- */
 

@@ -28,10 +28,12 @@ libkvctl_la_SOURCES = \
 	client/ctl/ctl.h \
 	client/ctl/demo.h \
 	client/ctl/demo_daemon.c \
+	client/ctl/demo_evict.c \
 	client/ctl/demo_journal.c \
 	client/ctl/demo_json.c \
 	client/ctl/demo_look.c \
 	client/ctl/demo_print.c \
+	client/ctl/demo_print_evict.c \
 	client/ctl/demo_print_journal.c \
 	client/ctl/demo_process.c \
 	client/ctl/demo_role.c client/ctl/demo_role.h \
@@ -51,6 +53,7 @@ libkvctl_la_LIBADD = libkvexample.la libkvclient.la libkvproto.la $(JANSSON_LIBS
 # What kvcachectl demo runs on, once it is installed.
 modeldir = $(pkgdatadir)/model
 model_DATA = \
+	client/examples/model/kjv-draft.safetensors \
 	client/examples/model/kjv-3m.safetensors \
 	client/examples/model/prompt.txt \
 	client/examples/model/tokenizer.txt

@@ -43,8 +43,16 @@ has() { # TEXT: the output has it
 	grep -qF -- "$1" "$work/out" || { echo "no: $1" >>"$work/err"; false; }
 }
 
-field() { # NAME: the first number that the JSON output has under this name
-	sed -n 's/.*"'"$1"'": \([0-9]*\).*/\1/p' "$work/out" | head -n 1
+field() { # NAME [N]: the first, or nth, number that the JSON output has under this name
+	sed -n 's/.*"'"$1"'": \([0-9.]*\).*/\1/p' "$work/out" | sed -n "${2:-1}p"
+}
+
+lines() { # N TEXT: so many lines of the output have it
+	[ "$(grep -cF -- "$2" "$work/out")" = "$1" ] || { echo "not $1 times: $2" >>"$work/err"; false; }
+}
+
+holds() { # EXPRESSION: true for awk
+	awk "BEGIN { exit !($1) }" || { echo "does not hold: $1" >>"$work/err"; false; }
 }
 
 no_leftovers() { ! ls -d "$work"/kvcache-demo-* >"$work/err" 2>/dev/null; }
@@ -52,7 +60,9 @@ no_leftovers() { ! ls -d "$work"/kvcache-demo-* >"$work/err" 2>/dev/null; }
 run 0 demo --tokens 40 && has "equal   logits" && has "equal   K and V" &&
 	has "equal   the daemon" && has "demo/sample-4" && has "rolled back 5" &&
 	has "bytes copied: 0 B" && has "demo/int8/sample-4" && has "equal   rolled back and" &&
-	has "OF RAW" && has "26.6 %" &&
+	has "OF RAW" && has "26.6 %" && has "equal   ids and logits with drafts, raw: 40 rows" &&
+	has "equal   ids and logits with drafts, int8, replay journal: 40 rows" &&
+	has "lastrec, 384 slots" && has "h2o, 384 slots" &&
 	! grep '.\{81\}' "$work/out" >>"$work/err"
 verdict $? "five processes on one prompt compute what processes alone compute, bit for bit"
 
@@ -67,6 +77,32 @@ has '"replay_equal": true' && ! has '"replay_equal": false' &&
 	has '"n_replayed": 5' && [ "$(field copied_bytes)" = 0 ] && [ "$(field n_known_blocks)" = 25 ] &&
 	[ "$(field journals_bytes)" -gt 0 ] && [ "$(grep -c '"bits_per_byte_replay"' "$work/out")" = 7 ]
 verdict $? "over a quantised prompt journals are rolled back and replayed, and nothing is copied"
+
+drafts() { # N: of the nth cache some were kept, not all, and there are rates
+	holds "0 < $(field n_accepted_tokens "$1")" && holds "0 < $(field plain_tokens_s "$1")" &&
+		holds "$(field n_accepted_tokens "$1") < $(field n_draft_tokens "$1")" &&
+		holds "0 < $(field drafted_tokens_s "$1")"
+}
+lines 2 '"drafted_ids_equal": true' && lines 2 '"drafted_logits_equal": true' && drafts 1 &&
+	drafts 2
+verdict $? "drafts of a small model change no token and no logit, on raw bytes and in a journal"
+
+# Numbers of "all", lastrec and h2o are the last three of their name.
+last_three() { # NAME: sets all, lastrec, h2o
+	set -- "$1" "$(grep -c "\"$1\": [0-9]" "$work/out")"
+	all=$(field "$1" $(($2 - 2))) lastrec=$(field "$1" $(($2 - 1))) h2o=$(field "$1" "$2")
+}
+last_three n_slots && holds "$all == 1623" && holds "$lastrec == 384 && $h2o == 384" &&
+	last_three cache_bytes && holds "$all == 26 * 64 * 4096" &&
+	holds "6 * 64 * 4096 <= $lastrec && $lastrec <= $all / 4" &&
+	holds "$lastrec <= $h2o && $h2o <= $all / 4"
+verdict $? "lastrec and h2o hold a quarter of the bytes that all tokens take, planes included"
+
+last_three bits_per_byte && holds "1.4 < $all && $all < 1.8" &&
+	holds "-0.01 < $lastrec - $all && $lastrec - $all < 0.03" &&
+	holds "-0.01 < $h2o - $all && $h2o - $all < 0.03" && holds "$lastrec != $h2o" &&
+	holds "$lastrec != $all && $h2o != $all"
+verdict $? "with a quarter of the slots the text costs nearly the bits that it costs with all"
 
 run 4 demo --tokens 24 --flip-bit 1590 --json && has '"good": false' &&
 	has '"logits_equal": false' && has '"kv_equal": false' && [ "$(field n_bad_blocks)" = 1 ] &&
