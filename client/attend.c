@@ -122,16 +122,27 @@ static int keys_by_position(struct attend *a)
 	return check_ring(a);
 }
 
-static int check_slots(const struct attend *a)
+/* Tokens that are in no slot are so for all heads; how many they are. */
+static int64_t check_slots(const struct attend *a)
 {
 	uint64_t n = a->n_current * (a->args.shared_slots ? 1 : a->n_heads);
+	int64_t n_nowhere = 0;
 
-	for (uint64_t i = 0; i < n; i++)
-		if (a->args.slots[i] >= a->n_slots)
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t slot = a->args.slots[i];
+		bool is_nowhere = slot == KVC_POLICY_NONE;
+
+		if (is_nowhere != (a->args.slots[i % a->n_current] == KVC_POLICY_NONE))
+			return kvc_fail(KVC_EINVAL,
+					"slots: token %llu has a slot of some heads only",
+					(unsigned long long)(i % a->n_current));
+		if (slot >= a->n_slots && !is_nowhere)
 			return kvc_fail(KVC_ERANGE,
-					"slots: slot %u; layer %u has %llu with this update",
-					a->args.slots[i], a->layer, (unsigned long long)a->n_slots);
-	return 0;
+					"slots: slot %u; layer %u has %llu with this update", slot,
+					a->layer, (unsigned long long)a->n_slots);
+		n_nowhere += is_nowhere && i < a->n_current;
+	}
+	return n_nowhere;
 }
 
 static int check_window(const struct kvc_attend_args *args)
@@ -151,6 +162,7 @@ static int check_window(const struct kvc_attend_args *args)
 static int keys_by_slot(struct attend *a)
 {
 	const struct kvc_seq *seq = a->seq;
+	int64_t n_nowhere;
 
 	if (!a->args.k)
 		return kvc_fail(KVC_EINVAL, "slots are those of current tokens: k is NULL");
@@ -166,10 +178,13 @@ static int keys_by_slot(struct attend *a)
 				(unsigned long long)seq->open_tokens);
 	a->length = seq->head.length_tokens;
 	a->n_slots = kv_layout_slots(a->layout, a->group, a->length + seq->open_tokens);
-	a->end_key = a->n_slots;
 	if (seq_mode(seq) != KV_JOURNAL_REPLAY)
 		a->base_slots = a->n_slots;
-	return check_window(&a->args) ? -1 : check_slots(a);
+	n_nowhere = check_slots(a);
+	if (n_nowhere < 0)
+		return -1;
+	a->end_key = a->n_slots + (uint64_t)n_nowhere;
+	return check_window(&a->args);
 }
 
 /* ---- the call ------------------------------------------------------------------------------ */
@@ -222,6 +237,7 @@ int kvc_attend(kvc_seq *seq, uint32_t layer, const struct kvc_attend_args *args)
 {
 	kvc_workers *workers;
 	struct attend a = {0};
+	int rc;
 
 	if (session_check(seq->writer->session))
 		return -1;
@@ -231,7 +247,9 @@ int kvc_attend(kvc_seq *seq, uint32_t layer, const struct kvc_attend_args *args)
 	    check_layer(seq, layer) || attend_init(&a, seq, layer))
 		return -1;
 	workers = a.args.workers ? a.args.workers : own_workers(seq->writer);
-	if (!workers || workers_check(workers))
+	if (!workers || workers_enter(workers))
 		return -1;
-	return attend_run(&a, workers);
+	rc = attend_run(&a, workers);
+	workers_leave(workers);
+	return rc;
 }

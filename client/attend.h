@@ -3,7 +3,8 @@
  *
  * Keys have one logical order. By position: key x is the token of absolute position x, in slot x,
  * or x % bound in a ring; current token j is at position length + j. By slot (the caller has said
- * where the current tokens are): key x is what slot x holds with this update. *Tiles* are 64 keys,
+ * where the current tokens are): key x is what slot x holds with this update, and behind the slots
+ * are the current tokens that are in none. *Tiles* are 64 keys,
  * *spans* 4,096, each aligned to its size. Each query goes through the keys that it sees tile by
  * tile, each span from nothing, and the spans are added in their order: the result depends on the
  * keys alone, not on who computes what, nor on what else is computed with it. Keys that a query does
@@ -22,7 +23,7 @@
 #include "proto/journal.h"
 
 #define ATTEND_TILE KV_ATTEND_TILE
-#define ATTEND_SPAN 4096u
+#define ATTEND_SPAN KV_ATTEND_SPAN
 /* Queries that are computed together, if they are more than the query heads of one token. */
 #define ATTEND_BLOCK_QUERIES 64u
 
@@ -30,7 +31,7 @@
 struct attend_put {
 	uint64_t order; /* slot << 32 | later ones are greater */
 	uint64_t row;   /* staged; UINT64_MAX: a current token */
-	uint64_t token; /* current */
+	uint64_t token; /* current; not looked at of a row */
 };
 
 struct attend {

@@ -409,15 +409,25 @@ void keys_range(const struct attend *a, uint64_t token, uint64_t *first, uint64_
 		*first = 0;
 }
 
+/* Is something that came `age` positions ago out of the window? */
+static uint64_t is_old(const struct attend *a, int64_t age)
+{
+	return age >= 0 && (uint64_t)age >= a->args.window_tokens;
+}
+
 /* Rows of cached and current tokens that are out of the window of a token. */
 static uint64_t too_old(const struct attend *a, const struct attend_tile *tile, uint64_t token)
 {
 	const int32_t *positions = a->args.positions + tile->head * a->n_slots + tile->first;
 	int64_t now = a->args.first_position + (int64_t)token;
-	uint64_t old = 0, n = a->n_slots - tile->first;
+	uint64_t old = 0;
 
-	for (uint32_t i = 0; i < ATTEND_TILE && i < n; i++)
-		old |= (uint64_t)(now - positions[i] >= (int64_t)a->args.window_tokens) << i;
+	for (uint64_t i = 0; i < ATTEND_TILE && tile->first + i < a->n_slots; i++)
+		old |= is_old(a, now - positions[i]) << i;
+	for (uint32_t i = 0; i < tile->n_late; i++) /* those in no slot have no position there */
+		if (tile->first + (uint64_t)__builtin_ctzll(tile->late[i].row_bit) >= a->n_slots &&
+		    is_old(a, (int64_t)token - (int64_t)tile->late[i].token))
+			old |= tile->late[i].row_bit;
 	return old;
 }
 
@@ -447,7 +457,9 @@ uint64_t keys_slot(const struct attend *a, uint64_t key)
 {
 	uint64_t bound = a->layout->groups[a->group].bound_slots;
 
-	if (by_slot(a) || !bound)
+	if (by_slot(a))
+		return key < a->n_slots ? key : UINT64_MAX;
+	if (!bound)
 		return key;
 	return key + bound < a->length + a->n_current ? UINT64_MAX : key % bound;
 }

@@ -1,6 +1,8 @@
 /*
  * What the open update has put into slots that a policy has chosen: current tokens, and rows that
- * kvc_move and kvc_scatter have staged, as a list in order of slots for each head.
+ * kvc_move and kvc_scatter have staged, as a list in order of slots for each head. Behind them are
+ * the current tokens that are in no slot, as if there were slots for them. The headers of rows lie in
+ * memory that others can write: each is read once, into the list's own memory.
  */
 #include <string.h>
 
@@ -23,9 +25,11 @@ static uint64_t n_put_max(const struct attend *a)
 	return a->args.slots ? n_staged(a) + a->n_heads * a->n_current : 0;
 }
 
+/* The list, behind it the rows as they come. */
 size_t puts_bytes(const struct attend *a)
 {
-	return n_put_max(a) * sizeof(struct attend_put) + (a->n_heads + 1) * sizeof(uint64_t);
+	return (n_put_max(a) + n_staged(a)) * sizeof(struct attend_put) +
+	       (a->n_heads + 1) * sizeof(uint64_t);
 }
 
 /* What comes later in the update counts, and a current token whatever was staged. */
@@ -36,57 +40,55 @@ static uint64_t order_of(uint64_t slot, uint64_t later)
 	return slot << 32 | later;
 }
 
-/* Calls fn for each staged row of the layer that gives K and V. */
-static void each_staged(struct attend *a,
-			void (*fn)(struct attend *a, const struct kv_row *header, uint64_t row))
+/* The staged rows of the layer that give K and V, into rows; token is the head. How many. */
+static uint64_t read_rows(const struct attend *a, struct attend_put *rows)
 {
-	uint64_t row = a->seq->open_extra, end = row + n_staged(a);
+	uint64_t first = a->seq->open_extra, end = first + n_staged(a), row = first, n = 0;
 
-	for (struct journal_rows rows; row < end; row += rows.n) {
-		rows = journal_rows(a->seq, row, end);
-		for (uint64_t i = 0; i < rows.n; i++) {
-			const struct kv_row *header = &rows.headers[i];
+	for (struct journal_rows some; row < end; row += some.n) {
+		some = journal_rows(a->seq, row, end);
+		for (uint64_t i = 0; i < some.n; i++) {
+			const struct kv_row header = some.headers[i];
 
-			if (header->kind == KV_ROW_VECTOR && header->layer == a->layer &&
-			    header->prev & 1)
-				fn(a, header, row + i);
+			if (header.layer == a->layer && kv_row_names_head(a->layout, &header) &&
+			    header.slot < a->n_slots && header.prev & 1)
+				rows[n++] = (struct attend_put){
+					.order = order_of(header.slot, row + i - first),
+					.row = row + i,
+					.token = header.head,
+				};
 		}
 	}
-}
-
-static void count_row(struct attend *a, const struct kv_row *header, uint64_t row)
-{
-	(void)row;
-	a->put_first[header->head + 1]++;
-}
-
-/* put_first[head] is where the next of a head goes. */
-static void take_row(struct attend *a, const struct kv_row *header, uint64_t row)
-{
-	a->put[a->put_first[header->head]++] = (struct attend_put){
-		.order = order_of(header->slot, row - a->seq->open_extra), .row = row};
+	return n;
 }
 
 /* The current tokens of a head go behind its rows. */
 static void take_current(struct attend *a, uint32_t head)
 {
 	const uint32_t *slots = a->args.slots + (a->args.shared_slots ? 0 : head * a->n_current);
+	uint64_t nowhere = a->n_slots;
 
-	for (uint64_t t = 0; t < a->n_current; t++)
+	for (uint64_t t = 0; t < a->n_current; t++) {
+		uint64_t key = slots[t] == KVC_POLICY_NONE ? nowhere++ : slots[t];
+
 		a->put[a->put_first[head]++] = (struct attend_put){
-			.order = order_of(slots[t], ORDER_CURRENT + t),
-			.row = UINT64_MAX,
-			.token = t};
+			.order = order_of(key, ORDER_CURRENT + t), .row = UINT64_MAX, .token = t};
+	}
 }
 
 /* All heads, unsorted; of head h those up to put_first[h], from where those of the head before
  * end. */
 static void take_all(struct attend *a)
 {
-	each_staged(a, count_row);
+	struct attend_put *rows = a->put + n_put_max(a);
+	uint64_t n = read_rows(a, rows);
+
+	for (uint64_t i = 0; i < n; i++)
+		a->put_first[rows[i].token + 1]++;
 	for (uint32_t h = 0; h < a->n_heads; h++)
 		a->put_first[h + 1] += a->put_first[h] + a->n_current;
-	each_staged(a, take_row);
+	for (uint64_t i = 0; i < n; i++)
+		a->put[a->put_first[rows[i].token]++] = rows[i];
 	for (uint32_t h = 0; h < a->n_heads; h++)
 		take_current(a, h);
 }

@@ -270,6 +270,7 @@ static int begin(struct kvc_seq *seq, uint64_t n_tokens, uint32_t flags)
 							 seq->head.base_tokens + n_tokens));
 	}
 	seq->is_open = true;
+	seq->n_begun++;
 	seq->next_open = seq->writer->open;
 	seq->writer->open = seq;
 	return 0;

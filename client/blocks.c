@@ -250,7 +250,8 @@ uint64_t seq_row_blocks(const struct kvc_seq *seq, uint64_t n_rows)
 	return ((end + n_rows - 1) >> log2) - (end >> log2) + 2;
 }
 
-/* Versions of the sequence planes that can be kept at a time. */
+/* Versions of the sequence planes that there can be at a time: an undo journal is cut when it has
+ * twice the steps that it keeps; then there are theirs, the one below them and the open one. */
 static uint64_t state_blocks(const struct kvc_seq *seq, uint64_t n_tokens)
 {
 	uint64_t most = KV_STATES_MAX;
@@ -258,7 +259,7 @@ static uint64_t state_blocks(const struct kvc_seq *seq, uint64_t n_tokens)
 	if (seq_mode(seq) == KV_JOURNAL_NONE)
 		most = 1;
 	if (seq_mode(seq) == KV_JOURNAL_UNDO && seq->journal.keep_steps < KV_STATES_MAX / 2)
-		most = 2 * (uint64_t)seq->journal.keep_steps + 1;
+		most = 2 * (uint64_t)seq->journal.keep_steps + 2;
 	return n_tokens < most ? n_tokens : most;
 }
 

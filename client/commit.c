@@ -245,6 +245,7 @@ static void settle(struct kvc_seq *seq)
 		update_settle(seq, &seq->fresh);
 	else
 		seq->head = seq->fresh;
+	seq->n_committed++;
 	seq->is_open = false;
 	seq->is_prepared = false;
 	seq->open_tokens = 0;

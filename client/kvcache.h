@@ -45,11 +45,11 @@
  * time. A session may be used by several threads, each with its own writer. Each function says
  * "writer's thread" or "any thread".
  *
- * Hot path. Beginning, writing (kvc_write*, kvc_scatter, kvc_plane_set) and committing an update,
- * kvc_mark_*, kvc_rollback_*, kvc_replay and the view calls make no system call, send no message,
- * allocate nothing and take no lock that another process could hold, within what kvc_reserve and
- * kvc_reserve_scatter have set aside; nor does kvc_attend without workers, once a call of that
- * shape has been made.
+ * Hot path. Beginning, writing (kvc_write*, kvc_scatter, kvc_move, kvc_plane_set,
+ * kvc_policy_choose, _write and _score) and committing an update, kvc_mark_*, kvc_rollback_*,
+ * kvc_replay and the view calls make no system call, send no message, allocate nothing and take no
+ * lock that another process could hold, within what kvc_reserve and kvc_reserve_scatter have set
+ * aside; nor does kvc_attend without workers, once a call of that shape has been made.
  *
  * Deadlines. A call that asks the daemon waits at most the session's deadline (default 5 s), then
  * fails with KVC_ETIMEOUT. A daemon that has died is reported as KVC_EDAEMON within 100 ms when it
@@ -846,7 +846,8 @@ typedef struct kvc_workers kvc_workers;
 
 /* n threads that kvc_attend uses, the caller's own being one of them: n - 1 are started, with all
  * signals blocked, and wait asleep between calls. 1 to 256 (KVC_ERANGE). KVC_ENOMEM, KVC_ELIMIT (no
- * more threads). One call of kvc_attend at a time uses them. Any thread. */
+ * more threads), KVC_EUNSUPPORTED (Linux before 4.14). One call of kvc_attend at a time uses them,
+ * another one gets KVC_EBUSY. Any thread. */
 KVC_PUBLIC kvc_workers *kvc_workers_new(uint32_t n_threads);
 /* Ends the threads. NULL is allowed. Any thread, no call using them. */
 KVC_PUBLIC void kvc_workers_free(kvc_workers *workers);
@@ -876,13 +877,15 @@ struct kvc_attend_args {
 	uint64_t window_tokens; /* a query sees so many tokens, its own included; 0: all. In a ring
 				   never more than bound_slots, also of those that later tokens of
 				   the same call overwrite */
-	const float *sinks; /* [n_query_heads] scores that take weight and have no value; NULL */
+	const float
+		*sinks; /* [n_query_heads] scores that take weight, without values; NULL: none */
 	/*
 	 * Layers whose slots a policy has chosen, in an open update of n_tokens new tokens, or of
 	 * none. slots: where the current tokens are (as index and shared of kvc_scatter:
-	 * [n_query_groups][n_tokens], or [n_tokens]); what is cached in those slots is not seen, and
-	 * vectors that the open update has moved or scattered count. NULL: the current tokens follow
-	 * the cached ones, in a ring over the oldest.
+	 * [n_query_groups][n_tokens], or [n_tokens]; KVC_POLICY_NONE: in none, for all heads, and its
+	 * weight is in none); what is cached in those slots is not seen, and vectors that the open
+	 * update has moved or scattered count. NULL: the current tokens follow the cached ones, in a
+	 * ring over the oldest.
 	 */
 	const uint32_t *slots;
 	int shared_slots;
@@ -905,8 +908,8 @@ struct kvc_attend_args {
  * gets zeros. Scratch memory belongs to the workers, or the writer, and grows only when a call has
  * more queries, heads, workers or moved vectors than any before; it does not depend on the length.
  * KVC_EINVAL (v_width 0, a field that does not fit), KVC_ERANGE (layer, length_tokens, a slot),
- * KVC_EUNSUPPORTED (opaque; wider than 256), KVC_ENOMEM. Nothing has changed, out may be half
- * written. Writer's thread.
+ * KVC_EUNSUPPORTED (opaque; wider than 256), KVC_EBUSY (another thread has the workers in a call),
+ * KVC_ENOMEM. Nothing has changed, out may be half written. Writer's thread.
  */
 KVC_PUBLIC int kvc_attend(kvc_seq *seq, uint32_t layer, const struct kvc_attend_args *args);
 
@@ -935,7 +938,8 @@ KVC_PUBLIC int kvc_move(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t
  *     h2o-orig       the same without options; the caller may sum the weights over a batch
  *     h2o-vlen       weights times the norms of the values
  *     qh2o           h2o, and tokens with large quantisation errors go sooner
- *     qh2o-vlen      qh2o over the sums of h2o-vlen, as its authors document it (their code is qh2o)
+ *     qh2o-vlen      qh2o over the sums of h2o-vlen, as its authors document it (and not as
+ *                    they code it, which is qh2o)
  */
 
 #define KVC_POLICY_NONE UINT32_MAX
@@ -992,8 +996,8 @@ struct kvc_policy_layer {
 struct kvc_policy_plan {
 	uint64_t n_tokens;
 	/* [n_heads][n_tokens], or [n_tokens] with `shared`. KVC_POLICY_NONE: nowhere, for all heads
-	 * (a later token of the update takes its place). No slot twice for one head. NULL: the layer
-	 * is unbounded, tokens go behind one another. */
+	 * (a later token of the update takes its place). No slot twice for one head. NULL: the
+	 * layer is unbounded, tokens go behind one another. */
 	uint32_t *slots;
 	/* What is moved before, as kvc_move has it: [n_heads][n_moves], or [n_moves] with `shared`.
 	 * There is room for min(n_tokens, n_slots) moves. */
@@ -1015,20 +1019,24 @@ enum kvc_policy_needs {
  * fail; they run on the writer's thread.
  */
 struct kvc_policy_ops {
-	const char *name;
+	const char *name;     /* never NULL */
 	uint32_t needs;       /* enum kvc_policy_needs */
 	uint32_t state_bytes; /* a layer; up to 1,024 */
 	/* What is wrong with the options for such a layer (state and arrays are NULL), or NULL. The
 	 * function may be NULL: nothing ever is. */
 	const char *(*check)(const struct kvc_policy_layer *layer);
-	/* Most tokens of the next update; of a prompt as a rule as many as there are slots. */
+	/* Most tokens of the next update; of a prompt as a rule as many as there are slots. More
+	 * than that it never is, whatever is said here. */
 	uint64_t (*limit)(const struct kvc_policy_layer *layer);
-	/* Chooses for plan->n_tokens tokens, from 1 to the limit: fills the rest of *plan. */
+	/* Chooses for plan->n_tokens tokens, from 1 to the limit: fills the rest of *plan, and the
+	 * arrays that it points to. Until the layer is full its slots are taken in order, and
+	 * nothing is moved. */
 	void (*choose)(const struct kvc_policy_layer *layer, struct kvc_policy_plan *plan);
 	/*
 	 * The tokens of a plan are in their slots: writes state and scores as they are then, all
 	 * of them; layer->state and layer->scores are those of before, and other memory. weights:
-	 * [n_heads][n_used then], summed over the queries, or NULL: there are none, as for a prompt.
+	 * [n_heads][n_used then], summed over the queries, or NULL: there are none, as for a
+	 * prompt. Not called, and may be NULL, where a policy has neither state nor scores.
 	 */
 	void (*update)(const struct kvc_policy_layer *layer, const struct kvc_policy_plan *plan,
 		       const float *weights, void *state, float *scores);
@@ -1039,7 +1047,8 @@ KVC_PUBLIC const struct kvc_policy_ops *kvc_policy_find(const char *name);
 
 /*
  * The planes that a layout needs so that its sequences can have this policy, into planes: how many;
- * -1 on error (KVC_ENOTFOUND, KVC_EINVAL: options, the text says what is wrong). They are
+ * -1 on error (KVC_ENOTFOUND, KVC_EINVAL: options, the text says what is wrong; KVC_ETOOBIG: the
+ * state of all layers is 4 GiB or more, or a layer has more than 2^30 slots of all heads). They are
  * "position" (int32, absolute, of each slot), and as the policy needs them "policy.norm",
  * "policy.error" and the sequence plane "policy": counters and scores of all layers with
  * bound_slots. Names are static. Any thread.
@@ -1064,7 +1073,9 @@ typedef struct kvc_policy kvc_policy;
  *     kvc_commit(writer, &seq, 1);
  *
  * The first update is the prompt, up to all slots at once. Layers without bound_slots are dense.
- * KVC_ENOTFOUND (the policy, or a plane that the layout lacks), KVC_EINVAL (options), KVC_ENOMEM.
+ * KVC_ENOTFOUND (the policy, or a plane that the layout lacks), KVC_EINVAL (options),
+ * KVC_EUNSUPPORTED (opaque), KVC_ETOOBIG (as kvc_policy_planes, or by the slots of one layer and the
+ * heads of another), KVC_ENOMEM.
  * The policy is freed before its sequence. Writer's thread, as all that follows.
  */
 KVC_PUBLIC kvc_policy *kvc_policy_new(kvc_seq *seq, const struct kvc_policy_options *options);
@@ -1076,29 +1087,32 @@ KVC_PUBLIC void kvc_policy_free(kvc_policy *policy);
  * this policy's (kvc_error is KVC_EINVAL then, else KVC_OK). */
 KVC_PUBLIC uint64_t kvc_policy_limit(kvc_policy *policy);
 
-/* Journal rows that an update of n tokens takes in full layers, for kvc_reserve_scatter. */
+/* Journal rows that an update of n tokens takes in full layers at most, for kvc_reserve_scatter: for
+ * each head one a token, and one for each that is moved, up to grace_tokens (which a policy of one's
+ * own that moves others says there) or, where a log is followed, what its updates move. */
 KVC_PUBLIC uint64_t kvc_policy_rows(const kvc_policy *policy, uint64_t n_tokens);
 
 /* smart-lastrec: slots that are protected in all layers from the next update on; goes with the
- * update that is open or comes next. NULL: nothing new. KVC_ERANGE. */
+ * update that is open or comes next. NULL: nothing new. KVC_ERANGE: slots that a layer does not
+ * have, or all of a layer. */
 KVC_PUBLIC int kvc_policy_protect(kvc_policy *policy, const struct kvc_policy_range *range);
 
 /*
  * Chooses slots for the n tokens of the open update in a layer. *plan, and what it points to, is
  * valid until the next choice and not to be changed. Layers one by one: choose, write, score.
- * KVC_EBOUND (above the limit); KVC_ERANGE (layer, or a policy of one's own named a slot that is not
- * there); KVC_EINVAL: no update of n tokens is open, it is no scatter update, the planes are of
+ * KVC_EBOUND (above the limit); KVC_ERANGE (layer, or a policy of one's own named a slot that is
+ * not there); KVC_EINVAL: no update of n tokens is open, it is no scatter update, the planes are of
  * another policy, an update came that this one had no part in, or a policy of one's own named a
- * slot twice.
+ * slot twice or changed pointers of the plan. KVC_EUNSUPPORTED: one's own took slots of a layer that is not full out of order.
  */
 KVC_PUBLIC int kvc_policy_choose(kvc_policy *policy, uint32_t layer, uint64_t n_tokens,
 				 struct kvc_policy_plan *plan);
 
 /*
- * Writes the tokens into the slots that were chosen, after what is moved, with their planes. k and v
- * as in kvc_write. norms and errors: those of the tokens, [n_tokens][n_query_groups], for who knows
- * them; NULL: they are measured here, where the policy needs them. KVC_EMOVED: the sequence was
- * rolled back since the choice; begin the update again. KVC_EINVAL: nothing was chosen. Else as
+ * Writes the tokens into the slots that were chosen, after what is moved, with their planes. k and
+ * v as in kvc_write. norms and errors: those of the tokens, [n_tokens][n_query_groups], for who
+ * knows them; NULL: they are measured here, where the policy needs them. KVC_EMOVED: the sequence
+ * was rolled back since the choice; begin the update again. KVC_EINVAL: nothing was chosen. Else as
  * kvc_write, kvc_move and kvc_scatter; may be repeated then.
  */
 KVC_PUBLIC int kvc_policy_write(kvc_policy *policy, uint32_t layer, const void *k, const void *v,
@@ -1109,7 +1123,8 @@ KVC_PUBLIC int kvc_policy_write(kvc_policy *policy, uint32_t layer, const void *
  * summed over its queries (mean or sum over the query heads of a group), as kvc_attend gives them;
  * NULL: none. With h2o-orig and a batch, the caller adds those of all its sequences. Must come for
  * every layer before the commit where a policy has scores, but for the prompt (weights are not
- * looked at then); elsewhere it does nothing. Errors as kvc_plane_set, and KVC_EMOVED.
+ * looked at then); elsewhere it does nothing. Errors as kvc_plane_set; KVC_EMOVED, and KVC_EINVAL
+ * (nothing was written), as kvc_policy_write.
  */
 KVC_PUBLIC int kvc_policy_score(kvc_policy *policy, uint32_t layer, const float *weights);
 
@@ -1119,32 +1134,36 @@ KVC_PUBLIC int kvc_policy_score(kvc_policy *policy, uint32_t layer, const float 
  */
 typedef struct kvc_policy_log kvc_policy_log;
 
-/* An empty log for sequences of this layout. KVC_ENOMEM. Any thread, as all of a log. */
+/* An empty log for sequences of this layout. KVC_EUNSUPPORTED (opaque), KVC_ENOMEM. Any thread, as
+ * all of a log, one at a time. */
 KVC_PUBLIC kvc_policy_log *kvc_policy_log_new(const kvc_layout *layout);
 /* NULL is allowed. */
 KVC_PUBLIC void kvc_policy_log_free(kvc_policy_log *log);
 
-/* Adds what the policy has chosen last, for that layer, and the tokens (once an update is enough;
- * NULL: not said). After a rollback, what was logged from there on is dropped. KVC_EINVAL (nothing
- * chosen, or a gap), KVC_ENOMEM. */
+/* Adds what the policy has chosen last, for that layer, and the tokens: say them in one layer of each
+ * update, in the others they may be NULL. After a rollback, what was logged from there on is dropped.
+ * KVC_EINVAL (nothing chosen, a gap, or a log for other layers, heads or bound_slots than the
+ * policy's), KVC_ENOMEM. */
 KVC_PUBLIC int kvc_policy_log_add(kvc_policy_log *log, const kvc_policy *policy,
 				  const uint32_t *tokens);
 
 /* Tokens that are logged for all layers. */
 KVC_PUBLIC uint64_t kvc_policy_log_length(const kvc_policy_log *log);
 
-/* Tokens [position, position + n) into tokens; 0 where they were not said. KVC_ERANGE. */
+/* Tokens [position, position + n) into tokens, as they were said last for these positions; 0 where
+ * they never were. KVC_ERANGE. */
 KVC_PUBLIC int kvc_policy_log_tokens(const kvc_policy_log *log, uint64_t position, uint64_t n,
 				     uint32_t *tokens);
 
-/* The slots that were chosen for positions [position, position + n) of a layer, [n_query_groups][n]:
- * of an update with a grace period those that it chose, of which the first took what was moved.
- * KVC_POLICY_NONE where there is none. KVC_ERANGE. */
+/* The slots that were chosen for positions [position, position + n) of a layer,
+ * [n_query_groups][n]: of an update with a grace period those that it chose, of which the first
+ * took what was moved. KVC_POLICY_NONE where there is none. KVC_ERANGE. */
 KVC_PUBLIC int kvc_policy_log_extract_index(const kvc_policy_log *log, uint32_t layer,
 					    uint64_t position, uint64_t n, uint32_t *slots);
 
-/* A policy that follows a log: options.ops is this, options.user the log. Updates must be those of
- * the log; kvc_policy_limit says how many tokens the next one has. */
+/* A policy that follows a log: options.ops is this, options.user the log, for layers with the same
+ * heads and bound_slots. Updates must be those of the log; kvc_policy_limit says how many tokens the
+ * next one has. */
 KVC_PUBLIC const struct kvc_policy_ops *kvc_policy_log_ops(void);
 
 #ifdef __cplusplus

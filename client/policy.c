@@ -70,6 +70,8 @@ uint64_t policy_limit(const struct kvc_policy *p, const struct kvc_policy_layer 
 	if (view->n_slots == 0)
 		return UINT64_MAX;
 	n = p->ops->limit(view);
+	if (n > view->n_slots) /* what memory is sized for, whatever a policy says */
+		n = view->n_slots;
 	return room && room < n ? room : n;
 }
 
@@ -94,12 +96,20 @@ uint64_t kvc_policy_limit(kvc_policy *policy)
 uint64_t kvc_policy_rows(const kvc_policy *policy, uint64_t n_tokens)
 {
 	const struct kv_layout *layout = policy->seq->layout->fields;
-	uint64_t grace = policy->options.grace_tokens, n_rows = 0;
+	const struct kvc_policy_options *o = &policy->options;
+	uint64_t n_rows = 0;
 
-	for (uint32_t layer = 0; layer < layout->n_layers; layer++)
-		if (layout->layers[layer].bound_slots)
-			n_rows += (n_tokens + (n_tokens < grace ? n_tokens : grace)) *
-				  layout->layers[layer].n_query_groups;
+	for (uint32_t layer = 0; layer < layout->n_layers; layer++) {
+		uint64_t n_moves = o->grace_tokens;
+
+		if (!layout->layers[layer].bound_slots)
+			continue;
+		if (policy->ops == kvc_policy_log_ops())
+			n_moves = policy_log_moves(o->user, layer);
+		if (n_moves > n_tokens)
+			n_moves = n_tokens;
+		n_rows += (n_tokens + n_moves) * layout->layers[layer].n_query_groups;
+	}
 	return n_rows;
 }
 
@@ -114,9 +124,14 @@ int kvc_policy_protect(kvc_policy *policy, const struct kvc_policy_range *range)
 			return kvc_fail(KVC_ERANGE, "slots %u to %u: layer %u has %llu",
 					range->start, range->end, layer,
 					(unsigned long long)n_slots);
+		if (n_slots && range->start == 0 && range->end == n_slots)
+			return kvc_fail(KVC_ERANGE,
+					"slots 0 to %u are all that layer %u has: protect fewer, "
+					"or no token can come",
+					range->end, layer);
 	}
 	policy->has_range = range != NULL;
-	policy->range_update = policy_update_now(policy);
+	policy->range_committed = policy->seq->n_committed;
 	if (range)
 		policy->range = *range;
 	return 0;
@@ -178,6 +193,11 @@ static int survey(struct kvc_policy *p, size_t *state_bytes)
 		p->heads_max = larger(p->heads_max, n_heads);
 	}
 	p->piece_tokens = larger(p->slots_max, PIECE_TOKENS_LEAST);
+	if ((uint64_t)p->piece_tokens * p->heads_max > POLICY_CELLS_MAX)
+		return kvc_fail(KVC_ETOOBIG,
+				"%u slots in one layer and %u heads in another: their product is "
+				"at most %u",
+				p->piece_tokens, p->heads_max, POLICY_CELLS_MAX);
 	return 0;
 }
 

@@ -25,15 +25,15 @@ struct kvc_policy {
 	/* the step of a layer */
 	enum policy_stage stage;
 	uint32_t layer;
-	uint64_t update; /* that the choice was made on */
+	uint64_t begun; /* seq->n_begun of the update that the choice was made in */
 	struct kvc_policy_plan plan;
 	struct kvc_policy_layer view; /* of before the update; side values as they are now */
 	bool has_fresh_sides;         /* side values are those with the update */
 	bool is_settled;              /* the state behind the update is in the planes */
 
-	/* smart-lastrec: given for the update behind this one */
+	/* smart-lastrec: given for the update behind so many that were committed */
 	bool has_range;
-	uint64_t range_update;
+	uint64_t range_committed;
 	struct kvc_policy_range range;
 
 	/* [heads][slots] each */
@@ -46,17 +46,22 @@ struct kvc_policy {
 	float *value_errors;
 };
 
-/* The number of the last update of the sequence, whoever made it. */
-static inline uint64_t policy_update_now(const struct kvc_policy *policy)
+/* Has an operator rolled back one of the writer's sequences, so that open updates are gone? */
+static inline bool policy_is_overtaken(const struct kvc_policy *policy)
 {
-	return kv_word_update(kv_word_load(policy->seq->writer->shm));
+	const struct kvc_writer *writer = policy->seq->writer;
+
+	return kv_word_update(kv_word_load(writer->shm)) != writer->update;
 }
 
 /* Fills a view of the layer as it was committed, without side values. -1 with KVC_EINVAL: the planes
  * are not this policy's. */
 int policy_view(const struct kvc_policy *policy, uint32_t layer, struct kvc_policy_layer *view);
 
-/* Most tokens of the next update, for one layer. */
+/* Most tokens of the next update, for one layer: of a bounded one never more than it has slots. */
 uint64_t policy_limit(const struct kvc_policy *policy, const struct kvc_policy_layer *view);
+
+/* Most slots that an update in a log moves for one head of a layer. */
+uint64_t policy_log_moves(const kvc_policy_log *log, uint32_t layer);
 
 #endif

@@ -16,8 +16,9 @@ struct record {
 };
 
 struct layer_log {
-	uint32_t n_heads;
-	uint64_t length; /* tokens */
+	uint32_t n_heads, n_slots; /* of the layout */
+	uint32_t most_moves;       /* of an update, for one head */
+	uint64_t length;           /* tokens */
 	struct record *records;
 	size_t n_records, records_cap;
 	uint32_t *words;
@@ -34,19 +35,26 @@ struct kvc_policy_log {
 
 kvc_policy_log *kvc_policy_log_new(const kvc_layout *layout)
 {
-	struct kvc_policy_log *log = calloc(1, sizeof(*log));
 	uint32_t n = layout->fields->n_layers;
+	struct kvc_policy_log *log;
 
+	if (n == 0) {
+		kvc_fail(KVC_EUNSUPPORTED, "an opaque layout has no policy to log");
+		return NULL;
+	}
+	log = calloc(1, sizeof(*log));
 	if (log)
-		log->layers = calloc(n + 1, sizeof(log->layers[0]));
+		log->layers = calloc(n, sizeof(log->layers[0]));
 	if (!log || !log->layers) {
 		free(log);
 		kvc_fail(KVC_ENOMEM, "no memory for a log");
 		return NULL;
 	}
 	log->n_layers = n;
-	for (uint32_t l = 0; l < n; l++)
+	for (uint32_t l = 0; l < n; l++) {
 		log->layers[l].n_heads = layout->fields->layers[l].n_query_groups;
+		log->layers[l].n_slots = (uint32_t)layout->fields->layers[l].bound_slots;
+	}
 	return log;
 }
 
@@ -133,6 +141,20 @@ static void put_plan(struct layer_log *layer, const struct kvc_policy_plan *plan
 		put_words(layer, plan->to, n_lines * plan->n_moves);
 	}
 	layer->length = position + plan->n_tokens;
+	if (plan->n_moves > layer->most_moves)
+		layer->most_moves = plan->n_moves;
+}
+
+/* Is the log for sequences of the policy's layout? */
+static bool is_of_layout(const struct kvc_policy_log *log, const kvc_policy *policy)
+{
+	const struct kv_layout *layout = policy->seq->layout->fields;
+	bool is_same = log->n_layers == layout->n_layers;
+
+	for (uint32_t l = 0; is_same && l < log->n_layers; l++)
+		is_same = log->layers[l].n_heads == layout->layers[l].n_query_groups &&
+			  log->layers[l].n_slots == layout->layers[l].bound_slots;
+	return is_same;
 }
 
 int kvc_policy_log_add(kvc_policy_log *log, const kvc_policy *policy, const uint32_t *tokens)
@@ -142,8 +164,11 @@ int kvc_policy_log_add(kvc_policy_log *log, const kvc_policy *policy, const uint
 	struct layer_log *layer;
 	size_t n_lines;
 
-	if (policy->stage == POLICY_IDLE || policy->layer >= log->n_layers)
+	if (policy->stage == POLICY_IDLE)
 		return kvc_fail(KVC_EINVAL, "nothing was chosen: kvc_policy_choose comes first");
+	if (!is_of_layout(log, policy))
+		return kvc_fail(KVC_EINVAL, "the log is for another layout: other layers, heads or "
+					    "bound_slots; make one for the sequence's own");
 	layer = &log->layers[policy->layer];
 	cut(layer, position);
 	if (layer->length != position)
@@ -259,12 +284,18 @@ static const struct record *next_record(const struct kvc_policy_layer *layer)
 	return r->position == layer->position ? r : NULL;
 }
 
+uint64_t policy_log_moves(const kvc_policy_log *log, uint32_t layer)
+{
+	return log->layers[layer].most_moves;
+}
+
 static const char *follow_check(const struct kvc_policy_layer *layer)
 {
 	const struct kvc_policy_log *log = layer->options->user;
 
 	return log && layer->layer < log->n_layers &&
-			       log->layers[layer->layer].n_heads == layer->n_heads ?
+			       log->layers[layer->layer].n_heads == layer->n_heads &&
+			       log->layers[layer->layer].n_slots == layer->n_slots ?
 		       NULL :
 		       "user is not a log of this layout";
 }
@@ -297,16 +328,6 @@ static void follow_choose(const struct kvc_policy_layer *layer, struct kvc_polic
 	       n_lines * r->n_moves * sizeof(words[0]));
 }
 
-static void follow_update(const struct kvc_policy_layer *layer, const struct kvc_policy_plan *plan,
-			  const float *weights, void *state, float *scores)
-{
-	(void)layer;
-	(void)plan;
-	(void)weights;
-	(void)state;
-	(void)scores;
-}
-
 const struct kvc_policy_ops *kvc_policy_log_ops(void)
 {
 	static const struct kvc_policy_ops ops = {
@@ -314,7 +335,6 @@ const struct kvc_policy_ops *kvc_policy_log_ops(void)
 		.check = follow_check,
 		.limit = follow_limit,
 		.choose = follow_choose,
-		.update = follow_update,
 	};
 
 	return &ops;

@@ -24,6 +24,11 @@ const struct kvc_policy_ops *kvc_policy_find(const char *name)
 	return ops;
 }
 
+static bool has_state(const struct kvc_policy_ops *ops)
+{
+	return ops->state_bytes || ops->needs & KVC_POLICY_SCORES;
+}
+
 int policy_options(const struct kvc_policy_options *given, struct kvc_policy_options *options,
 		   const struct kvc_policy_ops **ops)
 {
@@ -35,6 +40,14 @@ int policy_options(const struct kvc_policy_options *given, struct kvc_policy_opt
 	if (!*ops)
 		return -1;
 	options->name = (*ops)->name;
+	if (!options->name)
+		return kvc_fail(KVC_EINVAL, "ops->name is NULL: a policy of one's own has a name, "
+					    "which tells its planes from another's");
+	if (!(*ops)->limit || !(*ops)->choose || (has_state(*ops) && !(*ops)->update))
+		return kvc_fail(KVC_EINVAL,
+				"policy %s lacks a function: limit, choose, or update where there "
+				"is state or scores",
+				(*ops)->name);
 	if ((*ops)->state_bytes > POLICY_STATE_BYTES_MAX)
 		return kvc_fail(KVC_EINVAL, "policy %s has %u bytes of state, the limit is %u",
 				(*ops)->name, (*ops)->state_bytes, POLICY_STATE_BYTES_MAX);
@@ -48,6 +61,11 @@ int policy_check_options(const struct kvc_policy_options *options, const struct 
 		.options = options, .layer = layer, .n_heads = n_heads, .n_slots = n_slots};
 	const char *wrong = ops->check && n_slots ? ops->check(&l) : NULL;
 
+	if ((uint64_t)n_slots * n_heads > POLICY_CELLS_MAX)
+		return kvc_fail(KVC_ETOOBIG,
+				"layer %u has %u slots for each of %u heads; a policy holds up to "
+				"%u of all heads",
+				layer, n_slots, n_heads, POLICY_CELLS_MAX);
 	if (wrong)
 		return kvc_fail(KVC_EINVAL, "policy %s, layer %u of %u slots: %s", ops->name, layer,
 				n_slots, wrong);
@@ -91,7 +109,7 @@ size_t policy_layer_bytes(const struct kvc_policy_ops *ops, uint32_t n_heads, ui
 {
 	size_t bytes = policy_scores_off(ops);
 
-	if (n_slots == 0 || (ops->state_bytes == 0 && !(ops->needs & KVC_POLICY_SCORES)))
+	if (n_slots == 0 || !has_state(ops))
 		return 0;
 	if (ops->needs & KVC_POLICY_SCORES)
 		bytes += (size_t)n_heads * n_slots * sizeof(float);

@@ -10,6 +10,7 @@
 #include "client/seq.h"
 
 #define POLICY_STATE_BYTES_MAX 1024u
+#define POLICY_CELLS_MAX (UINT32_C(1) << 30) /* slots of all heads of a layer */
 
 enum policy_side { POLICY_POSITION, POLICY_NORM, POLICY_ERROR, POLICY_SIDES };
 
@@ -26,7 +27,7 @@ size_t policy_scores_off(const struct kvc_policy_ops *ops);
 uint64_t policy_identity(const struct kvc_policy_options *options,
 			 const struct kvc_policy_ops *ops);
 
-/* Checks options for a layer; -1 with KVC_EINVAL and the layer. */
+/* Checks options for a layer; -1 with KVC_EINVAL and the layer, or KVC_ETOOBIG. */
 int policy_check_options(const struct kvc_policy_options *options, const struct kvc_policy_ops *ops,
 			 uint32_t layer, uint32_t n_heads, uint32_t n_slots);
 

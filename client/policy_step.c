@@ -1,8 +1,8 @@
 /*
  * One layer of one update under a policy: chosen, written, scored. Hot path: no allocation.
  *
- * A choice is bound to the update that it was made on: whoever rolls the sequence back makes it
- * void. What a policy of the caller's own chose is checked before anything is done with it.
+ * A choice is bound to the update that it was made in: whoever ends that makes it void, and so does
+ * an operator's rollback. What a policy of the caller's own chose is checked before anything is done with it.
  */
 #include <string.h>
 
@@ -138,6 +138,11 @@ static int check_plan(struct kvc_policy *p)
 {
 	const struct kvc_policy_plan *plan = &p->plan;
 
+	if (plan->slots != p->slots || plan->from != p->from || plan->to != p->to)
+		return kvc_fail(KVC_EINVAL,
+				"policy %s has changed pointers of the plan: it fills the arrays "
+				"that are there",
+				p->ops->name);
 	if (plan->n_moves > plan->n_tokens || plan->n_moves > p->view.n_slots)
 		return kvc_fail(KVC_ERANGE, "policy %s moves %u slots for %llu tokens",
 				p->ops->name, plan->n_moves, (unsigned long long)plan->n_tokens);
@@ -169,14 +174,14 @@ int kvc_policy_choose(kvc_policy *policy, uint32_t layer, uint64_t n_tokens,
 			return -1;
 	}
 	p->layer = layer;
-	p->update = p->seq->writer->update;
+	p->begun = p->seq->n_begun;
 	p->is_settled = p->has_fresh_sides = false;
 	p->stage = POLICY_CHOSEN;
 	*plan = p->plan;
 	return 0;
 }
 
-/* ---- side values of new tokens -------------------------------------------------------------- */
+/* ---- side values ---------------------------------------------------------------------------- */
 
 static void fresh_positions(struct kvc_policy *p, uint64_t first, uint32_t n)
 {
@@ -236,6 +241,36 @@ static int make_fresh(struct kvc_policy *p, const struct tokens *t)
 	return 0;
 }
 
+/* Side values of one head as they are with the update: moved ones all at once, then new ones. */
+static void settle_head(struct kvc_policy *p, uint32_t head, uint32_t *side, const uint32_t *fresh,
+			uint64_t first, uint64_t n)
+{
+	const struct kvc_policy_plan *plan = &p->plan;
+	uint32_t line = plan->shared ? 0 : head, *moved = p->index;
+	const uint32_t *from = plan->from + (size_t)line * plan->n_moves;
+	const uint32_t *to = plan->to + (size_t)line * plan->n_moves;
+
+	for (uint32_t i = 0; i < plan->n_moves; i++)
+		moved[i] = side[from[i]];
+	for (uint32_t i = 0; i < plan->n_moves; i++)
+		side[to[i]] = moved[i];
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t slot = plan->slots[line * plan->n_tokens + first + i];
+
+		if (slot != KVC_POLICY_NONE)
+			side[slot] = fresh[i * p->view.n_heads + head];
+	}
+}
+
+static void settle_sides(struct kvc_policy *p, uint64_t first, uint64_t n)
+{
+	for (enum policy_side side = 0; p->plan.slots && side < POLICY_SIDES; side++)
+		for (uint32_t h = 0; policy_needs(&p->options, p->ops, side) && h < p->view.n_heads;
+		     h++)
+			settle_head(p, h, p->side[side] + (size_t)h * p->view.n_slots,
+				    p->fresh[side], first, n);
+}
+
 /* ---- writing -------------------------------------------------------------------------------- */
 
 /* The planes of fresh tokens from `first` on, by their numbers. */
@@ -263,8 +298,6 @@ static struct tokens tokens_from(const struct kvc_policy *p, struct tokens all, 
 		all.errors += n_rows;
 	return all;
 }
-
-static void settle_sides(struct kvc_policy *p, uint64_t first, uint64_t n);
 
 /* Slots in order: the tokens are appended. */
 static int append(struct kvc_policy *p, const struct tokens *all)
@@ -336,36 +369,6 @@ static int overwrite(struct kvc_policy *p, const struct tokens *all)
 
 /* ---- the state behind the update ------------------------------------------------------------ */
 
-/* Side values of one head as they are with the update: moved ones all at once, then new ones. */
-static void settle_head(struct kvc_policy *p, uint32_t head, uint32_t *side, const uint32_t *fresh,
-			uint64_t first, uint64_t n)
-{
-	const struct kvc_policy_plan *plan = &p->plan;
-	uint32_t line = plan->shared ? 0 : head, *moved = p->index;
-	const uint32_t *from = plan->from + (size_t)line * plan->n_moves;
-	const uint32_t *to = plan->to + (size_t)line * plan->n_moves;
-
-	for (uint32_t i = 0; i < plan->n_moves; i++)
-		moved[i] = side[from[i]];
-	for (uint32_t i = 0; i < plan->n_moves; i++)
-		side[to[i]] = moved[i];
-	for (uint64_t i = 0; i < n; i++) {
-		uint32_t slot = plan->slots[line * plan->n_tokens + first + i];
-
-		if (slot != KVC_POLICY_NONE)
-			side[slot] = fresh[i * p->view.n_heads + head];
-	}
-}
-
-static void settle_sides(struct kvc_policy *p, uint64_t first, uint64_t n)
-{
-	for (enum policy_side side = 0; p->plan.slots && side < POLICY_SIDES; side++)
-		for (uint32_t h = 0; policy_needs(&p->options, p->ops, side) && h < p->view.n_heads;
-		     h++)
-			settle_head(p, h, p->side[side] + (size_t)h * p->view.n_slots,
-				    p->fresh[side], first, n);
-}
-
 static int settle(struct kvc_policy *p, const float *weights)
 {
 	const struct policy_stamp stamp = {p->view.position + p->plan.n_tokens, p->identity};
@@ -380,7 +383,9 @@ static int settle(struct kvc_policy *p, const float *weights)
 			return -1;
 		memset(to, 0, policy_scores_off(p->ops));
 		memcpy(to, &stamp, sizeof(stamp));
-		p->view.range = p->has_range && p->range_update == p->update ? &p->range : NULL;
+		p->view.range = p->has_range && p->range_committed == p->seq->n_committed ?
+					&p->range :
+					NULL;
 		p->ops->update(&p->view, &p->plan, weights, to + sizeof(stamp),
 			       p->view.scores ? (void *)(to + policy_scores_off(p->ops)) : NULL);
 	}
@@ -399,8 +404,7 @@ static int check_stage(const struct kvc_policy *p, uint32_t layer, enum policy_s
 	if (p->stage != stage || p->layer != layer)
 		return kvc_fail(KVC_EINVAL, "kvc_policy_%s comes first, for layer %u",
 				stage == POLICY_CHOSEN ? "choose" : "write", layer);
-	if (policy_update_now(p) != p->update || !seq->is_open ||
-	    seq->open_tokens != p->plan.n_tokens)
+	if (policy_is_overtaken(p) || !seq->is_open || seq->n_begun != p->begun)
 		return kvc_fail(KVC_EMOVED,
 				"the sequence was rolled back, or its update ended, since slots of "
 				"layer %u were chosen; begin the update again",

@@ -132,6 +132,8 @@ struct kvc_seq {
 	uint32_t n_groups;
 	bool named;
 	uint64_t listed; /* the last list of a call that it was in: finds one named twice */
+	/* of this handle: updates that were begun, and those of them that were committed */
+	uint64_t n_begun, n_committed;
 	/* open update */
 	bool is_open;
 	bool is_prepared;     /* while it is being committed */

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "client/error.h"
@@ -32,6 +33,7 @@ struct kvc_workers {
 	_Atomic uint32_t round;
 	_Atomic uint32_t n_busy;
 	_Atomic uint32_t ends;
+	_Atomic bool is_taken; /* by a call; who gives back (release) hands scratch on (acquire) */
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	void *scratch;
@@ -91,12 +93,27 @@ uint32_t workers_n(const kvc_workers *workers)
 	return workers->n;
 }
 
-int workers_check(const kvc_workers *workers)
+static int check_own(const struct kvc_workers *w)
 {
-	if (own_page_is_ours(workers->own))
+	if (own_page_is_ours(w->own))
 		return 0;
 	return kvc_fail(KVC_EFORKED,
 			"these workers were inherited by fork(), their threads were not");
+}
+
+int workers_enter(kvc_workers *workers)
+{
+	if (check_own(workers))
+		return -1;
+	if (atomic_exchange_explicit(&workers->is_taken, true, memory_order_acquire))
+		return kvc_fail(KVC_EBUSY, "another thread has these workers in a call: give each "
+					   "thread workers of its own");
+	return 0;
+}
+
+void workers_leave(kvc_workers *workers)
+{
+	atomic_store_explicit(&workers->is_taken, false, memory_order_release);
 }
 
 void workers_run(kvc_workers *workers, void (*fn)(void *arg, uint32_t number), void *arg)
@@ -205,6 +222,6 @@ kvc_workers *kvc_workers_new(uint32_t n_threads)
 
 void kvc_workers_free(kvc_workers *workers)
 {
-	if (workers && workers_check(workers) == 0)
+	if (workers && check_own(workers) == 0)
 		workers_end(workers);
 }

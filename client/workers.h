@@ -6,8 +6,8 @@
  * done it. The function shares out the work itself, by an atomic counter. Calls allocate nothing
  * but what workers_scratch adds when a shape is larger than any before.
  *
- * Thread: one call at a time, from any thread. In a child of the process that made them every call
- * fails with KVC_EFORKED.
+ * Thread: one call at a time, from any thread: workers_enter() before it, workers_leave() behind it.
+ * In a child of the process that made them every call fails with KVC_EFORKED.
  */
 #ifndef KV_CLIENT_WORKERS_H
 #define KV_CLIENT_WORKERS_H
@@ -22,8 +22,10 @@
 /* How many threads, the caller's included. */
 uint32_t workers_n(const kvc_workers *workers);
 
-/* -1 with KVC_EFORKED in a child of the process that made them. */
-int workers_check(const kvc_workers *workers);
+/* Takes them for a call, scratch memory included; -1 with KVC_EBUSY if another thread has them, with
+ * KVC_EFORKED in a child of the process that made them. */
+int workers_enter(kvc_workers *workers);
+void workers_leave(kvc_workers *workers);
 
 /* fn(arg, number) on every thread, number below workers_n(). */
 void workers_run(kvc_workers *workers, void (*fn)(void *arg, uint32_t number), void *arg);

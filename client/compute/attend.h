@@ -50,6 +50,9 @@
 
 /* Slots that are scored, then summed: the most rows of a call. */
 #define KV_ATTEND_TILE 64u
+/* Keys that are summed from nothing, tile by tile, before they are added to those before: part of
+ * the order of operations, for whoever goes through tiles. */
+#define KV_ATTEND_SPAN 4096u
 /* Elements of a vector, at most. */
 #define KV_ATTEND_WIDTH_MAX 256u
 
@@ -79,10 +82,11 @@ struct kv_attend_query kv_attend_query_part(const struct kv_attend_query *query,
 /*
  * What comes next, for the memory to be asked for early: while row i of a call is computed, the
  * `bytes` bytes at at + i * stride are. One head's rows are some hundred bytes with as much of each
- * other head between: whoever goes through the heads of a tile one after the other asks, in the call
- * for head h, for bytes [h * 64 * c, (h + 1) * 64 * c) of the next tile's codes, c those of one
- * vector (stride = bytes = c): memory is then read in a row, which is faster by half than rows of
- * the head itself (at = the next tile's row 0, stride that of the rows). Nothing has to be there.
+ * other head between: whoever goes through the heads of a tile one after the other asks, in the
+ * call for head h, for bytes [h * 64 * c, (h + 1) * 64 * c) of the next tile's codes, c those of
+ * one vector (stride = bytes = c): memory is then read in a row, which is faster by half than rows
+ * of the head itself (at = the next tile's row 0, stride that of the rows). Nothing has to be
+ * there.
  */
 struct kv_attend_ahead {
 	const void *at;
@@ -115,10 +119,10 @@ void kv_attend_mix(const struct kv_codec *codec, uint32_t n_queries, const float
 float kv_attend_exp(float x);
 
 /*
- * One tile of an online softmax. s: n scores of one query, at most KV_ATTEND_TILE; m: the largest score before it
- * (-INFINITY: none). Returns the largest with them, M, NaN not counted, never -0; s[i] becomes
- * exp(s[i] - M), their sum, in eight partial sums i mod 8 and the tree, goes to *sum. Where M is
- * -INFINITY all are 0 (NaN stays NaN).
+ * One tile of an online softmax. s: n scores of one query, at most KV_ATTEND_TILE; m: the largest
+ * score before it (-INFINITY: none). Returns the largest with them, M, NaN not counted, never -0;
+ * s[i] becomes exp(s[i] - M), their sum, in eight partial sums i mod 8 and the tree, goes to *sum.
+ * Where M is -INFINITY all are 0 (NaN stays NaN).
  */
 float kv_attend_softmax(float *s, uint32_t n, float m, float *sum);
 

@@ -4,91 +4,11 @@
  * before kernels_x86.c has asked for them.
  *
  * Queries go by 4, the rest by 2 and 1 (attend_scores_avx2.h, attend_mix_avx2.h); for many of them
- * rows that are slow to read are made f32 first. The memory that the caller will want next is asked
+ * rows are unpacked first (attend_many_avx2.h). The memory that the caller will want next is asked
  * for on the way. Widths that are no multiple of 16 (u4: its half) are copied first, and continued
  * with zeros.
  */
-#include "client/compute/attend_mix_avx2.h"
-#include "client/compute/attend_scores_avx2.h"
-
-/* ---- many queries -------------------------------------------------------------------------- */
-
-#define MANY 16u
-
-/* A block of rows as f32. Results are the same: what is multiplied is. */
-struct wide {
-	struct tile t;
-	struct kv_attend_ahead ahead;
-	float values[BLOCK][KV_ATTEND_WIDTH_MAX];
-};
-
-V_INLINE void widen(enum load load, const struct tile *t, uint32_t first, struct wide *wide)
-{
-	struct tile *to = &wide->t;
-
-	to->codes = to->scales = (const char *)wide->values;
-	to->codes_stride = to->scales_stride = sizeof(wide->values[0]);
-	to->n = t->n - first < BLOCK ? t->n - first : BLOCK;
-	to->width = t->width;
-	to->half = 0;
-	to->ahead = NULL;
-	if (t->ahead) {
-		wide->ahead = *t->ahead;
-		wide->ahead.at = (const char *)wide->ahead.at + first * wide->ahead.stride;
-		to->ahead = &wide->ahead;
-	}
-	for (uint32_t r = 0; r < BLOCK + N_SUMS; r++)
-		to->scale[r] = load_has_scale(load) && r < to->n ? t->scale[first + r] : 1;
-	for (uint32_t r = 0; r < to->n; r++) {
-		size_t i = first + r;
-
-		for (uint32_t d = 0; d < t->width; d += STEP) {
-			__m256 low, high;
-
-			load_values(load, t->codes + i * t->codes_stride,
-				    place_of(load, t->half, d), &t->zero[i],
-				    t->scales + i * t->scales_stride, &low, &high);
-			_mm256_storeu_ps(&wide->values[r][d], low);
-			_mm256_storeu_ps(&wide->values[r][d + 8], high);
-		}
-	}
-}
-
-__attribute__((noinline)) static void scores_wide(struct tile *t,
-						  const struct kv_attend_query *query, float scale,
-						  float *s, size_t s_stride)
-{
-	scores_of(LOAD_WIDE, t, query, scale, s, s_stride);
-}
-
-__attribute__((noinline)) static void mix_wide(struct tile *t, uint32_t n_queries, const float *w,
-					       size_t w_stride, float *o, size_t o_stride)
-{
-	mix_of(LOAD_WIDE, t, n_queries, w, w_stride, o, o_stride);
-}
-
-V_INLINE void scores_of_many(enum load load, const struct tile *t,
-			     const struct kv_attend_query *query, float scale, float *s,
-			     size_t s_stride)
-{
-	struct wide wide;
-
-	for (uint32_t i = 0; i < t->n; i += BLOCK) {
-		widen(load, t, i, &wide);
-		scores_wide(&wide.t, query, scale, s + i, s_stride);
-	}
-}
-
-V_INLINE void mix_of_many(enum load load, const struct tile *t, uint32_t n_queries, const float *w,
-			  size_t w_stride, float *o, size_t o_stride)
-{
-	struct wide wide;
-
-	for (uint32_t i = 0; i < t->n; i += BLOCK) {
-		widen(load, t, i, &wide);
-		mix_wide(&wide.t, n_queries, w + i, w_stride, o, o_stride);
-	}
-}
+#include "client/compute/attend_many_avx2.h"
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
@@ -102,7 +22,7 @@ V_INLINE void mix_of_many(enum load load, const struct tile *t, uint32_t n_queri
 		struct tile t; \
 \
 		tile_init(load, &t, codec, n, rows, ahead); \
-		if (query->n >= MANY && load_is_float(load) && load_is_slow(load)) \
+		if (query->n >= MANY && can_unpack(load, &t)) \
 			scores_of_many(load, &t, query, scale, s, s_stride); \
 		else \
 			scores_of(load, &t, query, scale, s, s_stride); \
@@ -114,7 +34,7 @@ V_INLINE void mix_of_many(enum load load, const struct tile *t, uint32_t n_queri
 		struct tile t; \
 \
 		tile_init(load, &t, codec, n, rows, ahead); \
-		if (n_queries >= MANY && load_is_slow(load)) \
+		if (n_queries >= MANY) \
 			mix_of_many(load, &t, n_queries, w, w_stride, o, o_stride); \
 		else \
 			mix_of(load, &t, n_queries, w, w_stride, o, o_stride); \

@@ -22,19 +22,8 @@
 #define STEP 16u  /* elements */
 #define N_SUMS 8u /* accumulators of a block: so many registers are left for them */
 
-/* Ways to read a row: raw ones, f32 with a scale (made from others for many queries), and others. */
-enum load {
-	LOAD_F32,
-	LOAD_F16,
-	LOAD_BF16,
-	LOAD_WIDE,
-	LOAD_FP8,
-	LOAD_I8,
-	LOAD_U8,
-	LOAD_U4,
-	LOAD_Q4,
-	N_LOADS
-};
+/* Ways to read a row. */
+enum load { LOAD_F32, LOAD_F16, LOAD_BF16, LOAD_FP8, LOAD_I8, LOAD_U8, LOAD_U4, LOAD_Q4, N_LOADS };
 
 V_INLINE bool load_is_float(enum load load)
 {
@@ -44,13 +33,7 @@ V_INLINE bool load_is_float(enum load load)
 /* One of the row. */
 V_INLINE bool load_has_scale(enum load load)
 {
-	return load >= LOAD_WIDE && load != LOAD_Q4;
-}
-
-/* Worth to be widened first, once, for many queries? */
-V_INLINE bool load_is_slow(enum load load)
-{
-	return load == LOAD_FP8 || load == LOAD_U4 || load == LOAD_Q4;
+	return load >= LOAD_FP8 && load != LOAD_Q4;
 }
 
 V_INLINE bool load_has_zero(enum load load)
@@ -102,8 +85,7 @@ V_INLINE __m256 e4m3_widen(v_b codes)
 V_INLINE __m256 load_floats(enum load load, const char *row, uint32_t i)
 {
 	switch (load) {
-	case LOAD_F32:
-	case LOAD_WIDE: return _mm256_loadu_ps((const float *)(const void *)row + i);
+	case LOAD_F32: return _mm256_loadu_ps((const float *)(const void *)row + i);
 	case LOAD_F16: return _mm256_cvtph_ps(v_bytes_load(row + (size_t)i * 2));
 	case LOAD_BF16: return bf16_widen(v_bytes_load(row + (size_t)i * 2));
 	default: return e4m3_widen(load_half(row + i));
@@ -175,11 +157,25 @@ V_INLINE void load_values(enum load load, const char *row, struct place p, const
 
 /* ---- sums across --------------------------------------------------------------------------- */
 
+/* hadd, which takes twice as long: neighbours of a, then of b, added in each half. */
+V_INLINE __m256 add_pairs(__m256 a, __m256 b)
+{
+	return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+}
+
+V_INLINE __m256i add_code_pairs(__m256i a, __m256i b)
+{
+	__m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+
+	return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
+				_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
+}
+
 /* Of eight registers: ((p0 + p1) + (p2 + p3)) + ((p4 + p5) + (p6 + p7)) of each. */
 V_INLINE __m256 trees(const __m256 *p)
 {
-	__m256 a = _mm256_hadd_ps(_mm256_hadd_ps(p[0], p[1]), _mm256_hadd_ps(p[2], p[3]));
-	__m256 b = _mm256_hadd_ps(_mm256_hadd_ps(p[4], p[5]), _mm256_hadd_ps(p[6], p[7]));
+	__m256 a = add_pairs(add_pairs(p[0], p[1]), add_pairs(p[2], p[3]));
+	__m256 b = add_pairs(add_pairs(p[4], p[5]), add_pairs(p[6], p[7]));
 
 	return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20),
 			     _mm256_permute2f128_ps(a, b, 0x31));
@@ -187,11 +183,22 @@ V_INLINE __m256 trees(const __m256 *p)
 
 V_INLINE __m256i sums(const __m256i *p)
 {
-	__m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(p[0], p[1]), _mm256_hadd_epi32(p[2], p[3]));
-	__m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(p[4], p[5]), _mm256_hadd_epi32(p[6], p[7]));
+	__m256i a = add_code_pairs(add_code_pairs(p[0], p[1]), add_code_pairs(p[2], p[3]));
+	__m256i b = add_code_pairs(add_code_pairs(p[4], p[5]), add_code_pairs(p[6], p[7]));
 
 	return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
 				_mm256_permute2x128_si256(a, b, 0x31));
+}
+
+/* memcpy, which is slow to begin where the number is not known. */
+V_INLINE void copy_floats(float *to, const float *from, uint32_t n)
+{
+	uint32_t i = 0;
+
+	for (; i + 8 <= n; i += 8)
+		_mm256_storeu_ps(to + i, _mm256_loadu_ps(from + i));
+	for (; i < n; i++)
+		to[i] = from[i];
 }
 
 /* ---- rows of a call ------------------------------------------------------------------------ */

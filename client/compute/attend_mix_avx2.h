@@ -56,7 +56,7 @@ V_INLINE void mix_sets(enum load load, uint32_t n_q, uint32_t n_sets, const stru
 /* Weights, times the rows' scales where there are such. */
 V_INLINE void weigh(enum load load, const struct tile *t, const float *w, float *weights)
 {
-	memcpy(weights, w, t->n * sizeof(*w));
+	copy_floats(weights, w, t->n);
 	if (!load_has_scale(load))
 		return;
 	for (uint32_t i = 0; i < t->n; i += N_SUMS)

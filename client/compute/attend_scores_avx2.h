@@ -175,25 +175,25 @@ V_INLINE __m256 less_zeros(__m256i sums, const int32_t *zero, int32_t sum16)
 	return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
 }
 
-/* One query's products become scores. */
-V_INLINE void finish(enum load load, const struct tile *t, float *x, float unit, int32_t sum16,
-		     float scale, float *s)
+/* One query's products with rows first .. first + n become scores. */
+V_INLINE void finish(enum load load, const struct tile *t, uint32_t first, uint32_t n, float *x,
+		     float unit, int32_t sum16, float scale, float *s)
 {
 	__m256 factor = _mm256_set1_ps(load_is_float(load) ? scale : unit * scale);
 
-	for (uint32_t i = 0; i < t->n; i += N_SUMS) {
+	for (uint32_t i = 0; i < n; i += N_SUMS) {
 		__m256 v = _mm256_loadu_ps(x + i);
 
 		if (load == LOAD_I8)
 			v = _mm256_cvtepi32_ps(_mm256_castps_si256(v));
 		if (load_has_zero(load))
-			v = less_zeros(_mm256_castps_si256(v), t->zero + i, sum16);
+			v = less_zeros(_mm256_castps_si256(v), t->zero + first + i, sum16);
 		v = _mm256_mul_ps(v, factor);
 		if (load_has_scale(load))
-			v = _mm256_mul_ps(v, _mm256_loadu_ps(t->scale + i));
+			v = _mm256_mul_ps(v, _mm256_loadu_ps(t->scale + first + i));
 		_mm256_storeu_ps(x + i, v);
 	}
-	memcpy(s, x, t->n * sizeof(*s));
+	copy_floats(s, x, n);
 }
 
 /* How many steps such a block has. */
@@ -230,7 +230,7 @@ V_INLINE void score(enum load load, uint32_t n_q, struct tile *t,
 	for (uint32_t i = 0; i < t->n; i += N_SUMS / n_q)
 		store_sums(n_q, &x[0][i], block(load, n_q, t, i, query, j));
 	EACH(k, n_q)
-		finish(load, t, x[k], query->unit[j + k], query->sum16[j + k], scale,
+		finish(load, t, 0, t->n, x[k], query->unit[j + k], query->sum16[j + k], scale,
 		       s + (j + k) * s_stride);
 	t->ahead = NULL;
 }

@@ -34,7 +34,8 @@ libkvcompute_avx512_la_SOURCES = client/compute/avx512.c
 libkvcompute_fma_la_CFLAGS = $(compute_cflags) -mavx2 -mf16c -mfma
 libkvcompute_fma_la_SOURCES = \
 	client/compute/attend_avx2.c client/compute/attend_avx2.h \
-	client/compute/attend_mix_avx2.h client/compute/attend_scores_avx2.h \
+	client/compute/attend_many_avx2.h client/compute/attend_mix_avx2.h \
+	client/compute/attend_scores_avx2.h \
 	client/compute/attend_softmax_avx2.c
 libkvcompute_la_SOURCES += client/compute/kernels_x86.c
 libkvcompute_la_LIBADD += libkvcompute_avx2.la libkvcompute_avx512.la libkvcompute_fma.la

@@ -11,10 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/compute/attend.h"
 #include "client/ctl/demo.h"
 #include "client/ctl/plain_read.h"
 #include "client/ctl/progress.h"
 #include "client/error.h"
+#include "client/workers.h"
 #include "proto/limits.h"
 
 #define PAIRS 21
@@ -23,9 +25,7 @@
 #define HEADS 8
 #define GROUP 4
 #define WIDTH 128
-#define WIDTH_MAX 256
 #define GROUP_MAX 64
-#define THREADS_MAX 256
 
 struct attend_line {
 	uint32_t format;
@@ -127,8 +127,9 @@ static int take_options(struct attend_bench *b, const struct ctl_args *args)
 	return take_number(ctl, args, "tokens", KV_TOKENS_MAX - 1, TOKENS, &b->n_tokens) ||
 			       take_number(ctl, args, "heads", KV_HEADS_MAX, HEADS, &b->n_heads) ||
 			       take_number(ctl, args, "group", GROUP_MAX, GROUP, &b->group) ||
-			       take_number(ctl, args, "width", WIDTH_MAX, WIDTH, &b->width) ||
-			       take_number(ctl, args, "threads", THREADS_MAX, 1, &b->n_threads) ||
+			       take_number(ctl, args, "width", KV_ATTEND_WIDTH_MAX, WIDTH,
+					   &b->width) ||
+			       take_number(ctl, args, "threads", WORKERS_MAX, 1, &b->n_threads) ||
 			       take_formats(b, args) ?
 		       CTL_USAGE :
 		       0;

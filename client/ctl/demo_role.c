@@ -295,29 +295,33 @@ int role_use_sequence(struct role *r, struct errbuf *err)
 	return r->kv ? 0 : -1;
 }
 
+#define FLIP_RUNS 64 /* that are looked at */
+
 /* Flips the highest exponent bit of the first K element of a token, in the shared memory. */
 static int flip(struct role *r, uint64_t token, struct errbuf *err)
 {
-	struct kvc_run runs[64];
+	struct kvc_run runs[FLIP_RUNS];
 	int64_t n;
 
 	if (token + 1 >= r->prompt.n)
 		return errbuf_set(err, KV_ERANGE,
 				  "--flip-bit: the published prompt has tokens 0 to %zu",
 				  r->prompt.n - 2);
-	n = kvc_view_runs(r->seq, 0, runs, sizeof(runs) / sizeof(runs[0]));
+	n = kvc_view_runs(r->seq, 0, runs, FLIP_RUNS);
 	if (n < 0)
 		return kv_shared_error(err);
-	for (const struct kvc_run *run = runs; run < runs + sizeof(runs) / sizeof(runs[0]); run++) {
-		uint64_t at = token - run->first_token;
+	for (int64_t i = 0; i < n && i < FLIP_RUNS; i++) {
+		uint64_t at = token - runs[i].first_token;
 
-		if (run - runs >= n)
-			break;
 		/* The mapping of one's own arena is writable; the run only says const. */
-		if (token >= run->first_token && at < run->n_tokens)
-			((uint8_t *)(uintptr_t)run->k)[at * run->k_row_bytes + 3] ^= 0x40;
+		if (token >= runs[i].first_token && at < runs[i].n_tokens) {
+			((uint8_t *)(uintptr_t)runs[i].k)[at * runs[i].k_row_bytes + 3] ^= 0x40;
+			return 0;
+		}
 	}
-	return 0;
+	return errbuf_set(err, KV_EUNSUPPORTED,
+			  "--flip-bit: token %" PRIu64 " is behind the first %d runs", token,
+			  FLIP_RUNS);
 }
 
 /* Process A, or B. The daemon learns the digests of the blocks before anybody uses them. */

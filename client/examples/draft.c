@@ -28,16 +28,25 @@ static int check_row(const struct draft *d, size_t i, struct errbuf *err)
 	return 0;
 }
 
+int draft_check_models(const struct llama *main, const struct llama *small, struct errbuf *err)
+{
+	size_t vocab = llama_geometry(main)->vocab, small_vocab = llama_geometry(small)->vocab;
+
+	if (vocab == small_vocab)
+		return 0;
+	return errbuf_set(err, KV_EINVAL,
+			  "the draft model knows %zu tokens, the main model %zu: it must be one "
+			  "with the same tokens",
+			  small_vocab, vocab);
+}
+
 int draft_init(struct draft *d, struct errbuf *err)
 {
-	size_t vocab = vocab_of(d), small_vocab = llama_geometry(d->small)->vocab;
+	size_t vocab = vocab_of(d);
 
 	d->logits = NULL;
-	if (vocab != small_vocab)
-		return errbuf_set(err, KV_EINVAL,
-				  "the draft model knows %zu tokens, the main model %zu: it must "
-				  "be one with the same tokens",
-				  small_vocab, vocab);
+	if (draft_check_models(d->main, d->small, err) < 0)
+		return -1;
 	if (d->n_tokens < 1 || d->n_tokens > DRAFT_TOKENS_MAX)
 		return errbuf_set(err, KV_ERANGE, "%zu drafts a step; it must be 1 to %d",
 				  d->n_tokens, DRAFT_TOKENS_MAX);

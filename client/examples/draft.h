@@ -53,6 +53,9 @@ struct draft {
 	float *logits; /* draft_init's: [1 + n_tokens][vocab] */
 };
 
+/* Do the two models know the same number of tokens? 0, or -1 with err filled. */
+int draft_check_models(const struct llama *main, const struct llama *small, struct errbuf *err);
+
 /* Checks all of the above and takes memory. 0, or -1 with err filled. draft_fini in any case. */
 int draft_init(struct draft *d, struct errbuf *err);
 void draft_fini(struct draft *d);

@@ -193,7 +193,8 @@ static int decode_drafted(struct job *j, struct errbuf *err)
 	return rc;
 }
 
-static int check_context(const struct job *j, struct errbuf *err)
+/* All that can be said before caches are opened and the prompt is computed. */
+static int check_models(const struct job *j, struct errbuf *err)
 {
 	size_t n = j->prompt.n, context = llama_geometry(j->model)->context;
 
@@ -210,13 +211,13 @@ static int check_context(const struct job *j, struct errbuf *err)
 				  "a prompt of %zu tokens is beyond the draft model's context of "
 				  "%zu",
 				  n, context);
-	return 0;
+	return j->small ? draft_check_models(j->model, j->small, err) : 0;
 }
 
 /* The prompt but its last token is prefilled; decoding starts with that one. */
 static int generate(struct job *j, struct errbuf *err)
 {
-	if (check_context(j, err) < 0 || caches_open(&j->caches, &j->o, err) < 0 ||
+	if (check_models(j, err) < 0 || caches_open(&j->caches, &j->o, err) < 0 ||
 	    first_row(j, err) < 0 || open_output(j, err) < 0)
 		return -1;
 	j->started_s = now_s();

@@ -8,8 +8,6 @@
 #include "client/compute/attend_sums.h"
 #include "client/compute/fpmode.h"
 
-#define SPAN_KEYS 4096
-
 /* The queries of one head. */
 struct work {
 	const struct kv_rows *rows;
@@ -158,8 +156,8 @@ static void attend_head(struct work *w)
 		       n_group * sizeof(float));
 	kv_attend_query_init(&w->query, w->width, w->n, w->gather, w->width, w->query_memory);
 	kv_attend_sums_init(&w->total, w->n, w->width);
-	for (size_t span = 0; span < n_keys; span += SPAN_KEYS) {
-		size_t end = span + SPAN_KEYS < n_keys ? span + SPAN_KEYS : n_keys;
+	for (size_t span = 0; span < n_keys; span += KV_ATTEND_SPAN) {
+		size_t end = span + KV_ATTEND_SPAN < n_keys ? span + KV_ATTEND_SPAN : n_keys;
 
 		kv_attend_sums_init(&w->span, w->n, w->width);
 		for (size_t first = span; first < end; first += KV_ATTEND_TILE)

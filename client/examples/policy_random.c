@@ -1,5 +1,7 @@
 #include "client/examples/policy_random.h"
 
+#include <stdbool.h>
+
 static const struct policy_random *random_of(const struct kvc_policy_layer *layer)
 {
 	return layer->options->user;
@@ -72,21 +74,10 @@ static void choose(const struct kvc_policy_layer *layer, struct kvc_policy_plan 
 		choose_head(layer, h, n, plan->slots + h * n);
 }
 
-static void update(const struct kvc_policy_layer *layer, const struct kvc_policy_plan *plan,
-		   const float *weights, void *state, float *scores)
-{
-	(void)layer;
-	(void)plan;
-	(void)weights;
-	(void)state;
-	(void)scores;
-}
-
 const struct kvc_policy_ops policy_random_ops = {
 	.name = "random",
 	.needs = KVC_POLICY_POSITIONS,
 	.check = check,
 	.limit = limit,
 	.choose = choose,
-	.update = update,
 };

@@ -3,10 +3,8 @@
  * What it draws follows from a seed and the position alone, so it needs no state, and a cache that
  * was rolled back evicts the same slots again.
  */
-#ifndef KVC_EXAMPLES_POLICY_RANDOM_H
-#define KVC_EXAMPLES_POLICY_RANDOM_H
-
-#include <stdbool.h>
+#ifndef KV_EXAMPLES_POLICY_RANDOM_H
+#define KV_EXAMPLES_POLICY_RANDOM_H
 
 #include "client/kvcache.h"
 

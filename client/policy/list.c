@@ -1,3 +1,4 @@
+/* The policies of the library by their names; the error text of kvc_policy_find has them too. */
 #include <string.h>
 
 #include "client/policy/policy.h"

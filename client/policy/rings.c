@@ -7,7 +7,9 @@
 
 static uint64_t dense_limit(const struct kvc_policy_layer *layer)
 {
-	return layer->n_slots ? layer->n_slots - layer->position : UINT64_MAX;
+	if (layer->n_slots == 0)
+		return UINT64_MAX;
+	return layer->position < layer->n_slots ? layer->n_slots - layer->position : 0;
 }
 
 static void dense_choose(const struct kvc_policy_layer *layer, struct kvc_policy_plan *plan)
@@ -17,21 +19,10 @@ static void dense_choose(const struct kvc_policy_layer *layer, struct kvc_policy
 		plan->slots[i] = (uint32_t)(layer->position + i);
 }
 
-static void no_update(const struct kvc_policy_layer *layer, const struct kvc_policy_plan *plan,
-		      const float *weights, void *state, float *scores)
-{
-	(void)layer;
-	(void)plan;
-	(void)weights;
-	(void)state;
-	(void)scores;
-}
-
 const struct kvc_policy_ops kv_policy_dense = {
 	.name = "dense",
 	.limit = dense_limit,
 	.choose = dense_choose,
-	.update = no_update,
 };
 
 /* ---- ring ---------------------------------------------------------------------------------- */
@@ -52,7 +43,6 @@ const struct kvc_policy_ops kv_policy_ring = {
 	.name = "ring",
 	.limit = ring_limit,
 	.choose = ring_choose,
-	.update = no_update,
 };
 
 /* ---- lastrec: the first tokens stay -------------------------------------------------------- */

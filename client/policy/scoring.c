@@ -232,7 +232,8 @@ static void move_scores(const struct kvc_policy_layer *layer, const struct kvc_p
 		s->after[plan->to[at]] = s->before[plan->from[at]] + score_at(s, plan->to[at]);
 	}
 	for (uint64_t i = n_chosen; layer->options->reset_grace_scores && i < plan->n_tokens; i++)
-		s->after[slots[i]] = score_at(s, slots[i]);
+		if (slots[i] != KVC_POLICY_NONE)
+			s->after[slots[i]] = score_at(s, slots[i]);
 }
 
 /* Where the run reached into the grace period, the scores of what would have gone there begin. */

@@ -1,6 +1,7 @@
 /*
  * smart-lastrec: a ring that leaves a protected range out. The caller gives the range, for example
- * where the instructions of a prompt lie; it guides the updates after the one it was given with.
+ * where the instructions of a prompt lie; it guides the updates after the one it was given with. Until
+ * the layer is full nothing is evicted, and slots are taken in order, protected ones too.
  *
  * A range that wraps over the end of the layer counts negative in the capacity of keys_values, which
  * therefore lets an update meet a slot twice; so does this one. The later token stays.
@@ -37,7 +38,7 @@ static uint64_t smart_limit(const struct kvc_policy_layer *layer)
 	const struct kv_policy_smart_state *state = state_of(layer);
 	uint64_t capacity = layer->n_slots;
 
-	if (layer->position == 0)
+	if (layer->n_used < layer->n_slots)
 		return capacity;
 	if (state->is_protected && state->range.start < state->range.end)
 		capacity -= state->range.end - state->range.start;
@@ -65,13 +66,15 @@ static void smart_choose(const struct kvc_policy_layer *layer, struct kvc_policy
 {
 	const struct kv_policy_smart_state *state = state_of(layer);
 	const struct kv_policy_smart_state plain = {0};
-	uint32_t slot = layer->position ? state->next : 0;
+	uint32_t room = layer->n_slots - layer->n_used;
+	uint32_t slot = room ? layer->n_used : state->next;
 
 	if (!layer->position)
 		state = &plain;
 	plan->shared = 1;
 	for (uint64_t i = 0; i < plan->n_tokens; i++) {
-		slot = follow(state, layer->n_slots, slot);
+		if (i >= room)
+			slot = follow(state, layer->n_slots, slot);
 		plan->slots[i] = slot++;
 	}
 	for (uint64_t i = 0; plan->n_tokens > n_free(state, layer->n_slots) && i < plan->n_tokens;
@@ -95,7 +98,7 @@ static void smart_update(const struct kvc_policy_layer *layer, const struct kvc_
 		to->range = *layer->range;
 		to->is_protected = to->range.start != to->range.end;
 	}
-	if (!layer->position && next < layer->n_slots)
+	if (kv_policy_used_then(layer, plan->n_tokens) < layer->n_slots)
 		to->next = next; /* rows of a batch stay together, whatever they protect */
 	else
 		to->next = follow(to, layer->n_slots, next);

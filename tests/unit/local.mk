@@ -202,6 +202,9 @@ policy_cache = tests/unit/policy-cache.c tests/unit/policy-cache.h $(journal_wor
 unit_tests += tests/unit/test-policy tests/unit/test-policy-attend
 tests_unit_test_policy_attend_SOURCES = tests/unit/test-policy-attend.c $(policy_cache)
 tests_unit_test_policy_attend_LDADD = libkvtest.la libkvclient.la libkvdaemon.la -lm
+unit_tests += tests/unit/test-policy-misuse
+tests_unit_test_policy_misuse_SOURCES = tests/unit/test-policy-misuse.c $(policy_cache)
+tests_unit_test_policy_misuse_LDADD = libkvtest.la libkvclient.la libkvdaemon.la -lm
 tests_unit_test_policy_SOURCES = tests/unit/test-policy.c $(policy_cache)
 tests_unit_test_policy_LDADD = \
 	libkvtest.la libkvexample.la libkvclient.la libkvdaemon.la -lm

@@ -81,6 +81,10 @@ static struct aw_keys *keys_of(struct jw *w, kvc_seq *seq, const struct aw_call 
 			aw_key_cached(w, seq, keys, h, (uint64_t)from, position_of(h, s));
 			keys->keys[h][keys->n[h] - 1].slot = s;
 		}
+	for (uint32_t h = 0; h < HEADS; h++)
+		for (uint64_t i = 0; i < u->n_tokens; i++)
+			if (at(u->slots, u->shared, h, u->n_tokens, i) == KVC_POLICY_NONE)
+				aw_key_current(w, call, keys, h, i, 390 + (int64_t)i, UINT32_MAX);
 	return keys;
 }
 
@@ -124,7 +128,13 @@ static const uint32_t some_slots[HEADS * 3] = {7, 149, 64, 63, 0, 100};
 static const uint32_t some_from[HEADS * 4] = {7, 8, 9, 64, 0, 1, 100, 2};
 static const uint32_t some_to[HEADS * 4] = {20, 21, 63, 22, 140, 141, 142, 7};
 
+#define NONE KVC_POLICY_NONE
+static const uint32_t not_all[HEADS * 3] = {NONE, 149, NONE, NONE, 0, NONE};
+
 static const struct update updates[] = {
+	{1, 0, (const uint32_t[]){NONE}, NULL, NULL, true},
+	{3, 0, not_all, NULL, NULL, false},
+	{3, 4, not_all, some_from, some_to, false},
 	{1, 0, (const uint32_t[]){5, 90}, NULL, NULL, false},
 	{1, 0, (const uint32_t[]){149}, NULL, NULL, true},
 	{3, 0, some_slots, NULL, NULL, false},
@@ -172,6 +182,27 @@ static void test_many(void **state)
 		begin(w, seq, &u, 40);
 		check_open(w, seq, &u, 40, 0);
 		check_open(w, seq, &u, 40, 200);
+		jw_ok(kvc_abort(seq));
+		jw_free(w);
+	}
+}
+
+/* More tokens than a tile has keys, most of them in no slot: a window passes some. */
+static void test_nowhere(void **state)
+{
+	uint32_t slots[200];
+	struct update u = {200, 0, slots, NULL, NULL, true};
+
+	(void)state;
+	for (uint32_t i = 0; i < 200; i++)
+		slots[i] = i % 3 ? NONE : i / 3;
+	for (int mode = KVC_JOURNAL_UNDO; mode <= KVC_JOURNAL_REPLAY; mode++) {
+		struct jw *w = world(KV_FORMAT_INT8);
+		kvc_seq *seq = filled(w, mode, BOUND);
+
+		begin(w, seq, &u, 200);
+		check_open(w, seq, &u, 200, 0);
+		check_open(w, seq, &u, 200, 60);
 		jw_ok(kvc_abort(seq));
 		jw_free(w);
 	}
@@ -273,6 +304,7 @@ static void test_workers_bits(void **state)
 		kvc_workers *workers = kvc_workers_new(n);
 		struct aw_call want, got;
 
+		assert_non_null(workers);
 		attend_slots(w, seq, &want, 3, some_slots, 0);
 		aw_call_init(&got, w, 4, 3000, 3, true);
 		aw_call_weights(&got, w, BOUND);
@@ -492,7 +524,7 @@ static void test_errors(void **state)
 static void test_slot_errors(void **state)
 {
 	static const uint32_t good[] = {1, 2, 3, 4}, far[] = {1, 2, 3, BOUND},
-			      twice[] = {1, 2, 3, 3};
+			      twice[] = {1, 2, 3, 3}, some[] = {1, NONE, 3, 4};
 	struct jw *w = world(KV_FORMAT_INT8);
 	kvc_seq *seq = filled(w, KVC_JOURNAL_UNDO, BOUND + 5);
 	int32_t positions[HEADS * BOUND] = {0};
@@ -506,6 +538,7 @@ static void test_slot_errors(void **state)
 	jw_ok(kvc_attend(seq, 0, &call.args));
 	REFUSED(slots, far, KVC_ERANGE, "slot 150");
 	REFUSED(slots, twice, KVC_EINVAL, "twice");
+	REFUSED(slots, some, KVC_EINVAL, "token 1 has a slot of some heads only");
 	REFUSED(length_tokens, 5, KVC_EINVAL, "length_tokens");
 	REFUSED(window_tokens, 5, KVC_EINVAL, "needs positions");
 	REFUSED(n_tokens, 1, KVC_EINVAL, "open update has 2");
@@ -546,6 +579,7 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a full layer is seen with current tokens and moved vectors in their slots",
 		test_full),
 	KT_TEST("many queries see many overwritten slots, each up to its own", test_many),
+	KT_TEST("tokens that a policy puts nowhere are seen, and weigh nowhere", test_nowhere),
 	KT_TEST("new slots hold current tokens, or what was moved there", test_growing),
 	KT_TEST("a moved vector counts as it does when it is committed", test_moved_bits),
 	KT_TEST("slots that heads share are as slots of each", test_shared_bits),

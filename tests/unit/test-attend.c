@@ -252,6 +252,7 @@ static void test_workers(void **state)
 			for (uint32_t n = 1; n <= 3; n++) {
 				kvc_workers *workers = kvc_workers_new(n);
 
+				assert_non_null(workers);
 				attend(seqs[s], &got, w, 8, n_tokens[i], workers);
 				assert_same(&want, &got);
 				aw_call_free(&got);

@@ -404,6 +404,65 @@ static void test_refusals(void **state)
 	}
 }
 
+/* The last row of the data of a tensor of 1,024 rows goes. */
+static void drop_row(json_t *offsets)
+{
+	json_int_t first = json_integer_value(json_array_get(offsets, 0));
+	json_int_t end = json_integer_value(json_array_get(offsets, 1));
+
+	json_array_set_new(offsets, 1, json_integer(end - (end - first) / 1024));
+}
+
+/* A copy of the draft model with one token less. */
+static void write_smaller(const struct fixture *f, const char *name)
+{
+	json_t *header, *embed, *dims;
+	unsigned char *bytes;
+	uint64_t n_header;
+	size_t n_bytes;
+	char path[2048], *text;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "cp '%s/kjv-draft.safetensors' '%s/%s'", f->model, f->folder,
+		 name);
+	assert_int_equal(system(path), 0);
+	bytes = read_file(f, name, &n_bytes);
+	memcpy(&n_header, bytes, sizeof(n_header));
+	header = json_loadb((char *)bytes + 8, n_header, 0, NULL);
+	json_object_set_new(json_object_get(header, "__metadata__"), "vocab", json_string("1023"));
+	embed = json_object_get(header, "embed");
+	dims = json_object_get(embed, "shape");
+	assert_int_equal(json_integer_value(json_array_get(dims, 0)), 1024);
+	json_array_set_new(dims, 0, json_integer(1023));
+	drop_row(json_object_get(embed, "data_offsets"));
+	n_bytes -= 8 + n_header;
+	text = json_dumps(header, JSON_COMPACT);
+	snprintf(path, sizeof(path), "%s/%s", f->folder, name);
+	file = fopen(path, "we");
+	assert_non_null(file);
+	fwrite(&(uint64_t){strlen(text)}, 8, 1, file);
+	fwrite(text, strlen(text), 1, file);
+	fwrite(bytes + 8 + n_header, n_bytes, 1, file);
+	assert_int_equal(fclose(file), 0);
+	json_decref(header);
+	free(text);
+	free(bytes);
+}
+
+/* Said before anything is written or computed: here the file of logits could not even be made. */
+static void test_other_vocabulary(void **state)
+{
+	struct fixture *f = *state;
+
+	write_file(f, "one", "1\n");
+	write_smaller(f, "smaller");
+	run(f, "--private --model $M/kjv-draft.safetensors --draft smaller --ids one --tokens 1 "
+	       "--logits /nonexistent/x 2>&1");
+	assert_int_equal(f->status, 1);
+	assert_string_equal(f->out, "kvc-generate: the draft model knows 1023 tokens, the main "
+				    "model 1024: it must be one with the same tokens\n");
+}
+
 static void test_limit(void **state)
 {
 	/* The last token needs no place: 1,600 + 449 - 1 = 2,048. */
@@ -440,6 +499,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("--score prints the loss of the reference", test_score),
 	KT_TEST("wrong options, prompts and files are refused with status and reason",
 		test_refusals),
+	KT_TEST("a draft model of another vocabulary is refused before anything is done",
+		test_other_vocabulary),
 	KT_TEST("prompt and tokens may fill the context to the last place", test_limit),
 	KT_TEST("--help and --version", test_help),
 };

@@ -218,6 +218,40 @@ static void test_kv15_refused(void **state)
 	jw_free(w);
 }
 
+/* Forgotten versions of the planes come back into the reserve. */
+static void test_reserve_of_planes(void **state)
+{
+	static const struct jw_shape shape = {
+		.n_layers = 1,
+		.layers = {{1, 16, 16, 8}},
+		.k_format = KV_FORMAT_RAW,
+		.v_format = KV_FORMAT_RAW,
+		.block_tokens = 8,
+		.state_bytes = 24,
+	};
+	struct kvc_journal_options options = {.size = sizeof(options), .mode = KVC_JOURNAL_UNDO};
+
+	(void)state;
+	for (options.keep_steps = 1; options.keep_steps <= 5; options.keep_steps += 2) {
+		struct jw *w = jw_new(&shape);
+		kvc_seq *seq = jw_seq(w);
+		float row[16] = {1};
+		char bytes[24] = {0};
+
+		jw_ok(kvc_journal_set(seq, &options));
+		jw_reserve(w, seq, 40, 40);
+		for (char token = 0; token < 40; token++) {
+			bytes[0] = token;
+			jw_ok(kvc_append_begin(seq, 1));
+			jw_ok(kvc_write(seq, 0, row, row));
+			jw_ok(kvc_plane_set(seq, "state", bytes, sizeof(bytes)));
+			jw_ok(kvc_commit(w->writer, &seq, 1));
+			assert_int_equal(*(const char *)kvc_plane_get(seq, "state"), token);
+		}
+		jw_free(w);
+	}
+}
+
 /* ---- KV-16: all layers, all sequences, or none ------------------------------------------------ */
 
 static const struct jw_shape mixed_shape = {
@@ -632,6 +666,7 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("KV-15: a ring rolls back over slots that were overwritten: replay",
 		test_kv15_replay),
 	KT_TEST("KV-15: a ring refuses what it does not hold any more", test_kv15_refused),
+	KT_TEST("a reserve for n tokens has the planes of n updates", test_reserve_of_planes),
 	KT_TEST("KV-16: one layer refuses, and none rolls back", test_kv16_layers),
 	KT_TEST("KV-16: blocks lack for one sequence, and none rolls back", test_kv16_blocks),
 	KT_TEST("KV-17: steps: 0, all, more than all", test_kv17_steps),

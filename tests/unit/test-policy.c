@@ -168,6 +168,42 @@ static void test_options(void **state)
 	assert_int_equal(kvc_policy_planes(&o, 1, &layer, planes), 1);
 }
 
+/* What would never be called may be missing; what would be may not. */
+static void test_incomplete(void **state)
+{
+	const struct kvc_layer layer = {HEADS, PC_WIDTH, PC_WIDTH, SLOTS};
+	struct kvc_policy_ops ops = *kvc_policy_find("ring");
+	struct kvc_policy_options o = {.size = sizeof(o), .ops = &ops};
+	struct kvc_plane planes[KVC_POLICY_PLANES];
+
+	(void)state;
+	assert_null(ops.update);
+	assert_int_equal(kvc_policy_planes(&o, 1, &layer, planes), 1);
+	ops.state_bytes = 4;
+	jw_fails(kvc_policy_planes(&o, 1, &layer, planes), KVC_EINVAL, "update");
+	ops.state_bytes = 0;
+	ops.needs = KVC_POLICY_SCORES;
+	jw_fails(kvc_policy_planes(&o, 1, &layer, planes), KVC_EINVAL, "update");
+	ops.needs = 0;
+	ops.choose = NULL;
+	jw_fails(kvc_policy_planes(&o, 1, &layer, planes), KVC_EINVAL, "choose");
+}
+
+static void test_opaque(void **state)
+{
+	struct kvc_policy_options o = named("ring");
+	struct bare *bare = bare_new(bare_layout(0, NULL, 1));
+	struct kvc_writer *writer = bare_writer(bare, 1);
+	kvc_seq *seq = bare_seq(bare, writer, 100, NULL);
+
+	(void)state;
+	jw_fails(kvc_policy_new(seq, &o) ? 0 : -1, KVC_EUNSUPPORTED, "opaque");
+	jw_fails(kvc_policy_log_new(kvc_seq_layout(seq)) ? 0 : -1, KVC_EUNSUPPORTED, "opaque");
+	seq_end(seq, SEQ_END_DROPPED);
+	writer_free(writer);
+	bare_free(bare);
+}
+
 static void test_order_of_calls(void **state)
 {
 	struct kvc_policy_options o = named("h2o");
@@ -269,6 +305,85 @@ static void test_rollback_in_between(void **state)
 	jw_fails(pc_score(&c, 0, 1), KVC_EMOVED, "begin the update again");
 	jw_assert_picture(c.w, c.seq, &before);
 	jw_picture_free(&before);
+	pc_free(&c);
+}
+
+/* Two sequences of a writer with open updates: one is committed while the other is chosen. */
+static void test_two_sequences(void **state)
+{
+	struct kvc_policy_options o = named("h2o");
+	struct pc c = pc_new(&o, 1, one, HEADS, KV_FORMAT_INT8, KVC_JOURNAL_UNDO), other = c;
+	struct kvc_policy_plan plan;
+
+	(void)state;
+	other.seq = pc_seq(&c, KVC_JOURNAL_REPLAY);
+	other.policy = kvc_policy_new(other.seq, &o);
+	for (uint64_t n = SLOTS; n; n -= n > 1 ? SLOTS - 1 : 1) {
+		pc_begin(&c, n);
+		jw_ok(kvc_policy_choose(c.policy, 0, n, &plan));
+		pc_update(&other, n);
+		jw_ok(pc_write(&c, 0, n));
+		pc_reserve(&other, 1);
+		jw_ok(kvc_rollback_steps(other.seq, 1));
+		jw_ok(pc_score(&c, 0, n));
+		jw_ok(kvc_commit(c.w->writer, &c.seq, 1));
+		pc_update(&other, n);
+	}
+	pc_assert_vectors(&c, c.seq);
+	pc_assert_vectors(&other, other.seq);
+	assert_int_equal(kvc_policy_limit(c.policy), SLOTS);
+	kvc_policy_free(other.policy);
+	pc_free(&c);
+}
+
+/* A range is for the next update of its sequence, whatever comes before it. */
+static void test_range_waits(void **state)
+{
+	const struct kvc_policy_range range = {2, 5};
+	struct kvc_policy_options o = named("smart-lastrec");
+	struct pc c = pc_new(&o, 1, one, HEADS, KV_FORMAT_INT8, KVC_JOURNAL_UNDO), other = c;
+	struct kvc_policy_plan plan;
+
+	(void)state;
+	other.seq = pc_seq(&c, KVC_JOURNAL_UNDO);
+	other.policy = kvc_policy_new(other.seq, &o);
+	pc_update(&c, SLOTS);
+	jw_ok(kvc_policy_protect(c.policy, &range));
+	pc_update(&other, 1);
+	pc_begin(&c, 1);
+	jw_ok(kvc_policy_choose(c.policy, 0, 1, &plan));
+	jw_ok(pc_write(&c, 0, 1));
+	jw_ok(kvc_abort(c.seq));
+	pc_update(&c, 1);
+	pc_begin(&c, 4);
+	jw_ok(kvc_policy_choose(c.policy, 0, 4, &plan));
+	assert_int_equal(plan.slots[0], 1);
+	assert_int_equal(plan.slots[1], 5);
+	jw_ok(kvc_abort(c.seq));
+	kvc_policy_free(other.policy);
+	pc_free(&c);
+}
+
+/* What is protected before anything is there is filled like the rest, and then stays. */
+static void test_early_range(void **state)
+{
+	const struct kvc_policy_range range = {4, 9};
+	struct kvc_policy_options o = named("smart-lastrec");
+	struct pc c = pc_new(&o, 1, one, HEADS, KV_FORMAT_INT8, KVC_JOURNAL_UNDO);
+	int32_t positions[SLOTS * HEADS];
+
+	(void)state;
+	jw_ok(kvc_policy_protect(c.policy, &range));
+	pc_update(&c, 2);
+	pc_update(&c, 2);
+	assert_int_equal(kvc_policy_limit(c.policy), SLOTS - 4);
+	pc_update(&c, SLOTS - 4);
+	pc_update(&c, SLOTS - 5);
+	assert_int_equal(pc_positions(&c, c.seq, 0, positions), SLOTS);
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		assert_int_equal(positions[slot * HEADS], slot < 4 ? SLOTS + slot :
+							  slot < 9 ? slot :
+								     SLOTS + slot - 5);
 	pc_free(&c);
 }
 
@@ -419,20 +534,10 @@ static void bad_choose(const struct kvc_policy_layer *layer, struct kvc_policy_p
 	plan->to[0] = bad->to;
 }
 
-static void bad_update(const struct kvc_policy_layer *layer, const struct kvc_policy_plan *plan,
-		       const float *weights, void *state, float *scores)
-{
-	(void)layer;
-	(void)plan;
-	(void)weights;
-	(void)state;
-	(void)scores;
-}
-
 static void test_bad_policies(void **state)
 {
 	static const struct kvc_policy_ops ops = {
-		.name = "bad", .limit = bad_limit, .choose = bad_choose, .update = bad_update};
+		.name = "bad", .limit = bad_limit, .choose = bad_choose};
 	struct kvc_policy_options o = {.size = sizeof(o), .ops = &ops};
 	struct pc c = pc_new(&o, 1, one, HEADS, KV_FORMAT_INT8, KVC_JOURNAL_UNDO);
 	struct kvc_policy_plan plan;
@@ -552,16 +657,50 @@ static void test_measured(void **state)
 
 /* ---- logs ----------------------------------------------------------------------------------- */
 
+/* What a log says of an update behind a rollback, and of a layer without a bound. */
+static void check_logged(const struct pc *c, uint64_t length)
+{
+	uint32_t slots[HEADS * 7], tokens[300];
+
+	assert_int_equal(kvc_policy_log_length(c->log), length);
+	jw_ok(kvc_policy_log_tokens(c->log, 3, length - 3, tokens));
+	assert_int_equal(tokens[0], 1003);
+	assert_int_equal(tokens[length - 4], 1000 + length - 1);
+	jw_ok(kvc_policy_log_extract_index(c->log, 1, 5, 7, slots));
+	for (uint32_t i = 0; i < 7 * HEADS; i++)
+		assert_int_equal(slots[i], 5 + i % 7);
+	jw_fails(kvc_policy_log_extract_index(c->log, 0, length - 1, 2, slots), KVC_ERANGE, "log");
+	jw_fails(kvc_policy_log_tokens(c->log, length, 1, tokens), KVC_ERANGE, "log");
+}
+
+/* An empty cache is filled by the log alone; it stays in c. */
+static void follow(struct pc *c, kvc_policy_log *log)
+{
+	const struct kvc_policy_options o = {
+		.size = sizeof(o), .ops = kvc_policy_log_ops(), .user = log};
+	uint64_t length = kvc_policy_log_length(log);
+	struct kvc_policy_plan plan;
+
+	c->seq = pc_seq(c, KVC_JOURNAL_UNDO);
+	c->policy = kvc_policy_new(c->seq, &o);
+	jw_ok(c->policy ? 0 : -1);
+	c->log = NULL;
+	pc_update(c, SLOTS);
+	pc_begin(c, 2); /* the log's has one token */
+	jw_fails(kvc_policy_choose(c->policy, 0, 2, &plan), KVC_EBOUND, "at most 1");
+	jw_ok(kvc_abort(c->seq));
+	while (kvc_position(c->seq) < length)
+		pc_update(c, kvc_policy_limit(c->policy));
+	c->log = log;
+}
+
 static void check_log(const char *name, uint32_t grace)
 {
 	static const uint32_t bounds[] = {SLOTS, 0};
-	struct kvc_policy_options o = named(name), follow;
-	uint32_t slots[HEADS * 300], tokens[300];
-	struct pc c;
+	struct kvc_policy_options o = named(name);
 	kvc_policy *policy;
 	kvc_seq *seq;
-	uint64_t length;
-	int64_t differences;
+	struct pc c;
 
 	o.grace_tokens = grace;
 	c = pc_new(&o, 2, bounds, HEADS, KV_FORMAT_INT8, KVC_JOURNAL_UNDO);
@@ -574,47 +713,17 @@ static void check_log(const char *name, uint32_t grace)
 	jw_ok(kvc_rollback_steps(c.seq, 3));
 	for (uint64_t i = 0; i < 4; i++)
 		pc_update(&c, 2);
-	length = kvc_position(c.seq);
-	assert_int_equal(kvc_policy_log_length(c.log), length);
-	jw_ok(kvc_policy_log_tokens(c.log, 3, length - 3, tokens));
-	assert_int_equal(tokens[0], 1003);
-	assert_int_equal(tokens[length - 4], 1000 + length - 1);
-	jw_ok(kvc_policy_log_extract_index(c.log, 1, 5, 7, slots));
-	for (uint32_t i = 0; i < 7 * HEADS; i++)
-		assert_int_equal(slots[i], 5 + i % 7);
-	jw_fails(kvc_policy_log_extract_index(c.log, 0, length - 1, 2, slots), KVC_ERANGE, "log");
-	jw_fails(kvc_policy_log_tokens(c.log, length, 1, tokens), KVC_ERANGE, "log");
-
-	/* an empty cache is filled by the log alone */
-	follow = (struct kvc_policy_options){
-		.size = sizeof(follow), .ops = kvc_policy_log_ops(), .user = c.log};
+	check_logged(&c, kvc_position(c.seq));
 	seq = c.seq;
 	policy = c.policy;
-	c.seq = pc_seq(&c, KVC_JOURNAL_UNDO);
-	c.policy = kvc_policy_new(c.seq, &follow);
-	jw_ok(c.policy ? 0 : -1);
-	{
-		kvc_policy_log *log = c.log;
-		struct kvc_policy_plan plan;
-
-		c.log = NULL;
-		pc_update(&c, SLOTS);
-		pc_begin(&c, 2); /* the log's has one token */
-		jw_fails(kvc_policy_choose(c.policy, 0, 2, &plan), KVC_EBOUND, "at most 1");
-		jw_ok(kvc_abort(c.seq));
-		while (kvc_position(c.seq) < length)
-			pc_update(&c, kvc_policy_limit(c.policy));
-		c.log = log;
-	}
-	differences = 0;
+	follow(&c, c.log);
 	for (uint32_t l = 0; l < 2; l++) {
 		int32_t a[HEADS * 300], b[HEADS * 300];
 		uint32_t n = pc_positions(&c, seq, l, a);
 
 		assert_int_equal(pc_positions(&c, c.seq, l, b), n);
-		differences += memcmp(a, b, n * HEADS * sizeof(a[0])) != 0;
+		assert_memory_equal(a, b, n * HEADS * sizeof(a[0]));
 	}
-	assert_int_equal(differences, 0);
 	pc_assert_vectors(&c, c.seq);
 	kvc_policy_free(policy);
 	pc_free(&c);
@@ -666,12 +775,18 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("behind a prompt shorter than the pinned part, the ring begins there",
 		test_short_prompt),
 	KT_TEST("options that do not suit a layer are refused, with the field", test_options),
+	KT_TEST("a policy of one's own has the functions that are called", test_incomplete),
+	KT_TEST("an opaque layout has no policy, and nothing to log", test_opaque),
 	KT_TEST("calls out of order are refused", test_order_of_calls),
 	KT_TEST("more tokens than the limit are refused, and dense ends", test_limits),
 	KT_TEST("a policy does not go on behind an update that it had no part in",
 		test_foreign_updates),
 	KT_TEST("a choice is void after a rollback, or when its update has ended",
 		test_rollback_in_between),
+	KT_TEST("other sequences of the writer may be committed and rolled back in between",
+		test_two_sequences),
+	KT_TEST("a protected range waits for the next update of its sequence", test_range_waits),
+	KT_TEST("a range may be protected before its slots are filled", test_early_range),
 	KT_TEST("an operator's rollback makes a choice void", test_operator),
 	KT_TEST("a write that lacked blocks can be repeated", test_write_again),
 	KT_TEST("the example policy evicts other slots for every head, and the same again",

@@ -1,11 +1,13 @@
 /* The threads of kvc_attend: each runs the function once a call, between calls they sleep, signals
  * are not theirs, a child has none of them. */
-#include <errno.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,28 +52,52 @@ static void test_each_once(void **state)
 	}
 }
 
-/* Long enough apart that all have gone to sleep. */
+/* Is a thread of this process asleep? One that is gone is, too. */
+static bool is_asleep(const char *thread)
+{
+	char path[64], line[256] = "", *end;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%.16s/stat", thread);
+	file = fopen(path, "re");
+	if (file && !fgets(line, sizeof(line), file))
+		line[0] = '\0';
+	if (file)
+		fclose(file);
+	end = strrchr(line, ')'); /* behind the name: a space, the state */
+	return !end || end[2] == 'S';
+}
+
+/* All but the calling thread. */
+static bool others_are_asleep(void *arg)
+{
+	long self = syscall(SYS_gettid);
+	DIR *tasks = opendir("/proc/self/task");
+	bool all = tasks != NULL;
+	struct dirent *entry;
+
+	(void)arg;
+	while (all && (entry = readdir(tasks)))
+		if (entry->d_name[0] != '.' && strtol(entry->d_name, NULL, 10) != self)
+			all = is_asleep(entry->d_name);
+	if (tasks)
+		closedir(tasks);
+	return all;
+}
+
 static void test_after_sleep(void **state)
 {
 	kvc_workers *workers = kvc_workers_new(3);
 	struct calls calls = {0};
-	struct rusage before, after;
-	struct timespec nap = {.tv_nsec = 50 * 1000 * 1000};
 
 	(void)state;
 	for (uint32_t round = 1; round <= 3; round++) {
-		nanosleep(&nap, NULL);
+		assert_true(kt_wait_until(others_are_asleep, NULL, 10000));
 		workers_run(workers, count, &calls);
 		for (uint32_t i = 0; i < 3; i++)
 			assert_int_equal(atomic_load(&calls.n_of[i]), round);
 	}
-	nanosleep(&nap, NULL);
-	getrusage(RUSAGE_SELF, &before);
-	for (int i = 0; i < 4; i++)
-		nanosleep(&nap, NULL);
-	getrusage(RUSAGE_SELF, &after);
-	assert_true(after.ru_utime.tv_sec == before.ru_utime.tv_sec);
-	assert_true(after.ru_utime.tv_usec - before.ru_utime.tv_usec < 50 * 1000);
+	assert_true(kt_wait_until(others_are_asleep, NULL, 10000));
 	kvc_workers_free(workers);
 }
 
@@ -138,7 +164,7 @@ static void test_child(void **state)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		bool refused = workers_check(workers) == -1 && kvc_error() == KVC_EFORKED;
+		bool refused = workers_enter(workers) == -1 && kvc_error() == KVC_EFORKED;
 
 		kvc_workers_free(workers);
 		_exit(refused ? 0 : 1);
@@ -146,19 +172,51 @@ static void test_child(void **state)
 	assert_int_equal(kt_wait_child(pid, 10000, &status), 0);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	assert_int_equal(workers_check(workers), 0);
+	assert_int_equal(workers_enter(workers), 0);
 	workers_run(workers, count, &calls);
 	assert_int_equal(atomic_load(&calls.n_of[1]), 2);
 	kvc_workers_free(workers);
 }
 
+/* What another thread gets: 0, or the error. */
+static void *enter(void *workers)
+{
+	return (void *)(uintptr_t)(workers_enter(workers) ? kvc_error() : 0);
+}
+
+static uintptr_t enter_elsewhere(kvc_workers *workers)
+{
+	pthread_t thread;
+	void *got;
+
+	assert_int_equal(pthread_create(&thread, NULL, enter, workers), 0);
+	assert_int_equal(pthread_join(thread, &got), 0);
+	return (uintptr_t)got;
+}
+
+static void test_two_threads(void **state)
+{
+	kvc_workers *workers = kvc_workers_new(2);
+
+	(void)state;
+	assert_int_equal(workers_enter(workers), 0);
+	assert_int_equal(enter_elsewhere(workers), KVC_EBUSY);
+	workers_leave(workers);
+	assert_int_equal(enter_elsewhere(workers), 0);
+	assert_int_equal(workers_enter(workers), -1);
+	assert_int_equal(kvc_error(), KVC_EBUSY);
+	workers_leave(workers);
+	kvc_workers_free(workers);
+}
+
 static const struct CMUnitTest tests[] = {
 	KT_TEST("each worker runs the function once a call, the caller being one", test_each_once),
-	KT_TEST("workers that sleep are woken, and use no processor meanwhile", test_after_sleep),
+	KT_TEST("workers go to sleep between calls, and are woken", test_after_sleep),
 	KT_TEST("signals are blocked in workers, and as they were in the caller", test_signals),
 	KT_TEST("a number of workers that cannot be is refused", test_wrong_numbers),
 	KT_TEST("scratch memory grows when more is asked for, else it stays", test_scratch),
 	KT_TEST("a child cannot use its parent's workers, the parent can", test_child),
+	KT_TEST("workers that are in a call are refused to another one", test_two_threads),
 };
 
 KT_MAIN(tests)

@@ -1,13 +1,13 @@
 /*
  * tests/vectors/policy FOLDER: runs traces of eviction policies (tests/data/policy/ORIGIN says what
- * a trace is) over the policies themselves, with plain arrays for a cache: each row of the batch has
- * state, scores, positions, norms, errors. After each event all of it must be what the trace says:
- * bit for bit, or within 4e-6 where the order of a sum is free.
+ * a trace is) over the policies themselves, with plain arrays for a cache: each row of the batch
+ * has state, scores, positions, norms, errors. After each event all of it must be what the trace
+ * says: bit for bit, or within 4e-6 where the order of a sum is free.
  *
- * Where equal scores were sorted by an unstable sort (the trace says so), the slots of the trace must
- * be among the lowest, and are taken. Where a prompt shorter than the pinned part is refused there,
- * it must go on here. Where a run reaches into the grace period, the trace's positions are those of
- * the other write.
+ * Where equal scores were sorted by an unstable sort (the trace says so), the slots of the trace
+ * must be among the lowest, and are taken. Where a prompt shorter than the pinned part is refused
+ * there, it must go on here. Where a run reaches into the grace period, the trace's positions are
+ * those of the other write.
  *
  * Prints what is wrong; ends with "N passed, N failed"; status 1 if anything failed or there was
  * nothing to do, 2 for wrong use.
@@ -364,11 +364,12 @@ static void step_row(const struct trace_event *event, uint32_t b, struct kvc_pol
 	layer.scores = old.scores;
 	if (pt_range(event, b, &range))
 		layer.range = &range;
-	run.ops->update(&layer, plan,
-			is_prompt ?
-				NULL :
-				pt_weights(event, &run.setup, run.cache.n_rows, b, n_used, summed),
-			row->state, run.ops->needs & KVC_POLICY_SCORES ? scores : NULL);
+	if (run.ops->update)
+		run.ops->update(&layer, plan,
+				is_prompt ? NULL :
+					    pt_weights(event, &run.setup, run.cache.n_rows, b,
+						       n_used, summed),
+				row->state, run.ops->needs & KVC_POLICY_SCORES ? scores : NULL);
 	if (run.ops->needs & KVC_POLICY_SCORES)
 		memcpy(row->scores, scores, sizeof(scores));
 }
