@@ -19,7 +19,7 @@ tests_crash_kill_client_LDADD = libkvtestclient.la
 # test, any number by hand.
 crash_tests += tests/crash/kill-journal
 tests_crash_kill_journal_SOURCES = tests/crash/kill-journal.c $(model_check_sources)
-tests_crash_kill_journal_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS)
+tests_crash_kill_journal_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS) -lm
 
 check_PROGRAMS += $(crash_tests)
 TESTS += $(crash_tests)

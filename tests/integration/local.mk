@@ -41,6 +41,12 @@ tests_integration_test_journals_SOURCES = tests/integration/test-journals.c \
 	tests/integration/shadow.c tests/integration/shadow.h
 tests_integration_test_journals_LDADD = libkvtestclient.la
 
+integration_tests += tests/integration/test-policies
+tests_integration_test_policies_SOURCES = tests/integration/test-policies.c \
+	tests/integration/shadow.c tests/integration/shadow.h
+tests_integration_test_policies_LDADD = libkvtestclient.la
+EXTRA_tests_integration_test_policies_DEPENDENCIES = kvcached$(EXEEXT)
+
 integration_tests += tests/integration/test-journal-limits
 tests_integration_test_journal_limits_SOURCES = tests/integration/test-journal-limits.c
 tests_integration_test_journal_limits_LDADD = libkvtestclient.la

@@ -20,6 +20,7 @@ EXTRA_DIST += \
 # The data plane against a shadow (head of mc.h): thousands of steps as a test, any number by hand.
 model_check_sources = \
 	tests/model/mc.h \
+	tests/model/mc_attend.c \
 	tests/model/mc_back.c \
 	tests/model/mc_compare.c \
 	tests/model/mc_core.c \
@@ -35,5 +36,22 @@ model_check_sources = \
 	tests/support/bare.h
 check_PROGRAMS += tests/model/model-check
 tests_model_model_check_SOURCES = tests/model/model-check.c $(model_check_sources)
-tests_model_model_check_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS)
+tests_model_model_check_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS) -lm
 TESTS += tests/model/model-check
+
+# Policies and attention against the policies on plain arrays (head of pw.h).
+check_PROGRAMS += tests/model/policy-check
+tests_model_policy_check_SOURCES = \
+	tests/model/policy-check.c \
+	tests/model/pw.h \
+	tests/model/pw_attend.c \
+	tests/model/pw_back.c \
+	tests/model/pw_compare.c \
+	tests/model/pw_own.c \
+	tests/model/pw_shadow.c \
+	tests/model/pw_share.c \
+	tests/model/pw_update.c \
+	tests/model/pw_world.c \
+	$(model_check_sources)
+tests_model_policy_check_LDADD = libkvclient.la libkvdaemon.la $(XXHASH_LIBS) -lm
+TESTS += tests/model/policy-check

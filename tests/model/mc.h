@@ -5,6 +5,7 @@
  *   mc_values.c   what vectors and planes hold, by number
  *   mc_shadow.c   states, steps and journals as plain arrays
  *   mc_compare.c  everything that can be read, against the shadow
+ *   mc_attend.c   attention over it, now and then
  *   mc_update.c   updates: appends, planes, commits and aborts
  *   mc_scatter.c  the scatter calls in them
  *   mc_back.c     marks, rollbacks, options of journals
@@ -165,7 +166,10 @@ bool mc_one_in(struct mc_world *w, uint64_t n);
 void mc_say(struct mc_world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* mc_values.c */
+void mc_values_init(struct mc_world *w);
 uint32_t mc_value_new(struct mc_world *w, uint32_t layer);
+/* A value that is given as another one is read. */
+uint32_t mc_value_as_read(struct mc_world *w, uint32_t of);
 /* Puts a NaN or an infinity into a value that was just made. */
 void mc_value_spoil(struct mc_world *w, uint32_t value);
 uint32_t mc_number(struct mc_world *w);
@@ -202,10 +206,19 @@ uint64_t mc_slots(const struct mc_world *w, uint32_t layer, uint64_t n_tokens);
 /* mc_compare.c */
 void mc_compare(struct mc_world *w, kvc_seq *seq, const struct mc_shadow *s, const char *what);
 void mc_compare_all(struct mc_world *w);
+/* A head of a slot as kvc_read gives it. */
+const char *mc_cell_read(const struct mc_world *w, const struct mc_cell *c);
+
+/* mc_attend.c */
+void mc_attend(struct mc_world *w, kvc_seq *seq, const struct mc_shadow *s, const char *what);
 
 /* mc_world.c */
 struct mc_world *mc_world_new(uint64_t seed, uint32_t format, bool verbose);
 void mc_world_free(struct mc_world *w);
+uint32_t mc_draw_format(struct mc_world *w);
+uint32_t mc_draw_width(struct mc_world *w, uint32_t format);
+/* Few rows a block, so that histories go through many. */
+void mc_shrink_journal(struct mc_world *w, struct kv_layout *layout);
 uint64_t mc_op_number(uint64_t seed, uint64_t i);
 void mc_step(struct mc_world *w, uint64_t number);
 /* One operation without anything but, if `at` is not 0, the writer's death at its point `at`.

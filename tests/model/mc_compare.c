@@ -7,11 +7,12 @@
 #include "client/journal.h"
 #include "tests/model/mc.h"
 
+#define ATTEND_ONE_IN 50 /* of the comparisons */
 #define BYTES_MAX (MC_TOKENS * MC_HEADS * 1024u)
 
 /* ---- as it is read ------------------------------------------------------------------------ */
 
-static const char *read_of(const struct mc_world *w, const struct mc_cell *c)
+const char *mc_cell_read(const struct mc_world *w, const struct mc_cell *c)
 {
 	if (c->row && c->row_kv)
 		return w->values[c->row_kv].full;
@@ -32,7 +33,7 @@ static void compare_vectors(struct mc_world *w, kvc_seq *seq, const struct mc_st
 		for (uint32_t h = 0; h < l->n_query_groups; h++) {
 			struct mc_cell *c = mc_cell(w, (struct mc_state *)(uintptr_t)state, layer,
 						    h, s);
-			const char *expected = read_of(w, c);
+			const char *expected = mc_cell_read(w, c);
 			uint64_t i = s * l->n_query_groups + h;
 
 			if (memcmp(k + i * k_bytes, expected, k_bytes) != 0 ||
@@ -307,11 +308,15 @@ void mc_compare_all(struct mc_world *w)
 			continue;
 		snprintf(what, sizeof(what), "sequence %d", i);
 		mc_compare(w, w->seqs[i].seq, &w->seqs[i].shadow, what);
+		if (mc_one_in(w, ATTEND_ONE_IN))
+			mc_attend(w, w->seqs[i].seq, &w->seqs[i].shadow, what);
 	}
 	for (int i = 0; i < MC_SNAPS; i++) {
 		if (!w->snaps[i].used)
 			continue;
 		snprintf(what, sizeof(what), "snapshot %d", i);
 		mc_compare(w, w->snaps[i].reader, &w->snaps[i].shadow, what);
+		if (mc_one_in(w, ATTEND_ONE_IN))
+			mc_attend(w, w->snaps[i].reader, &w->snaps[i].shadow, what);
 	}
 }

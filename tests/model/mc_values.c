@@ -107,36 +107,70 @@ static bool store(const struct kv_codec *codec, const char *full, char *stored, 
 	return true;
 }
 
-uint32_t mc_value_new(struct mc_world *w, uint32_t layer)
+void mc_values_init(struct mc_world *w)
 {
-	const struct kv_codec *k = &w->bare->layout.codecs[2 * layer], *v = k + 1;
-	const struct kv_layer *l = &w->layout->layers[layer];
-	uint32_t full = mc_full_bytes(w, layer), k_bytes = mc_k_bytes(w, layer);
-	uint32_t k_stored = k->bytes.codes + k->bytes.scale + k->bytes.zero;
-	struct mc_value *value;
-	uint64_t seed;
+	w->values = calloc(1024, sizeof(w->values[0]));
+	w->values_cap = 1024;
+	w->n_values = 1; /* 0 is none */
+	w->values[0].full = calloc(1, 4096);
+	w->values[0].stored = w->values[0].read = w->values[0].full;
+}
 
-	if (w->n_values == 0)
-		w->n_values = 1; /* 0 is none */
+/* One more, without content. */
+static struct mc_value *value_add(struct mc_world *w, uint32_t layer)
+{
+	uint32_t full = mc_full_bytes(w, layer);
+	struct mc_value *value;
+
 	if (w->n_values >= w->values_cap) {
-		w->values_cap = w->values_cap ? 2 * w->values_cap : 1024;
+		w->values_cap *= 2;
 		w->values = realloc(w->values, w->values_cap * sizeof(w->values[0]));
 		MC_CHECK(w->values);
 	}
-	value = &w->values[w->n_values];
+	value = &w->values[w->n_values++];
 	value->layer = layer;
 	value->is_bad = false;
 	value->full = calloc(3, full + 64); /* stored is never more than that */
 	value->stored = value->full + full + 64;
 	value->read = value->stored + full + 64;
-	seed = mix(w->n_values + 1000003 * (uint64_t)layer);
+	return value;
+}
+
+/* Makes of what is given what is stored, and what is read; false: the formats cannot hold it. */
+static bool store_both(const struct mc_world *w, struct mc_value *value)
+{
+	const struct kv_codec *k = &w->bare->layout.codecs[2 * value->layer], *v = k + 1;
+	uint32_t k_bytes = mc_k_bytes(w, value->layer);
+	uint32_t k_stored = k->bytes.codes + k->bytes.scale + k->bytes.zero;
+
+	return store(k, value->full, value->stored, value->read) &&
+	       store(v, value->full + k_bytes, value->stored + k_stored, value->read + k_bytes);
+}
+
+uint32_t mc_value_as_read(struct mc_world *w, uint32_t of)
+{
+	uint32_t layer = w->values[of].layer;
+	struct mc_value *value = value_add(w, layer);
+
+	memcpy(value->full, w->values[of].read, mc_full_bytes(w, layer));
+	value->is_bad = !store_both(w, value);
+	return w->n_values - 1;
+}
+
+uint32_t mc_value_new(struct mc_world *w, uint32_t layer)
+{
+	const struct kv_layer *l = &w->layout->layers[layer];
+	uint32_t k_bytes = mc_k_bytes(w, layer), number = w->n_values;
+	struct mc_value *value = value_add(w, layer);
+	uint64_t seed;
+
+	seed = mix(number + 1000003 * (uint64_t)layer);
 	do {
 		seed = mix(seed + 1);
 		fill_vector(w, value->full, l->k_width, seed);
 		fill_vector(w, value->full + k_bytes, l->v_width, seed + 77);
-	} while (!store(k, value->full, value->stored, value->read) ||
-		 !store(v, value->full + k_bytes, value->stored + k_stored, value->read + k_bytes));
-	return w->n_values++;
+	} while (!store_both(w, value));
+	return number;
 }
 
 void mc_value_spoil(struct mc_world *w, uint32_t number)

@@ -70,12 +70,12 @@ void mc_say(struct mc_world *w, const char *format, ...)
 static const char *const slot_names[MC_PLANES] = {"position", "norm"};
 static const char *const seq_names[MC_PLANES] = {"counters", "state"};
 
-static uint32_t draw_format(struct mc_world *w)
+uint32_t mc_draw_format(struct mc_world *w)
 {
 	return w->format ? w->format : 1 + (uint32_t)mc_draw(w, KV_FORMAT_MAX);
 }
 
-static uint32_t draw_width(struct mc_world *w, uint32_t format)
+uint32_t mc_draw_width(struct mc_world *w, uint32_t format)
 {
 	static const uint32_t raw[] = {1, 3, 16, 24, 33}, coded[] = {16, 18, 32, 48};
 
@@ -97,8 +97,8 @@ static void draw_layers(struct mc_world *w, struct kv_layout *layout)
 	for (uint32_t l = 0; l < layout->n_layers; l++)
 		layout->layers[l] = (struct kv_layer){
 			.n_query_groups = 1 + (uint32_t)mc_draw(w, MC_HEADS),
-			.k_width = draw_width(w, layout->k_format),
-			.v_width = mc_one_in(w, 8) ? 0 : draw_width(w, layout->v_format),
+			.k_width = mc_draw_width(w, layout->k_format),
+			.v_width = mc_one_in(w, 8) ? 0 : mc_draw_width(w, layout->v_format),
 			.bound_slots = bounds[l % 2],
 		};
 }
@@ -129,8 +129,7 @@ static void draw_planes(struct mc_world *w, struct kv_layout *layout)
 	}
 }
 
-/* Few rows a block, so that histories go through many. */
-static void shrink_journal(struct mc_world *w, struct kv_layout *layout)
+void mc_shrink_journal(struct mc_world *w, struct kv_layout *layout)
 {
 	for (uint32_t m = KV_JOURNAL_UNDO; m <= KV_JOURNAL_REPLAY; m++) {
 		struct kv_journal_shape *shape = &layout->journal[m];
@@ -151,8 +150,8 @@ static struct kv_layout *draw_layout(struct mc_world *w)
 
 	layout->fingerprint[0] = 1;
 	layout->dtype = 1 + (uint32_t)mc_draw(w, 3);
-	layout->k_format = draw_format(w);
-	layout->v_format = mc_one_in(w, 2) ? layout->k_format : draw_format(w);
+	layout->k_format = mc_draw_format(w);
+	layout->v_format = mc_one_in(w, 2) ? layout->k_format : mc_draw_format(w);
 	layout->block_tokens = block_tokens[mc_draw(w, 5)];
 	draw_layers(w, layout);
 	draw_planes(w, layout);
@@ -162,7 +161,7 @@ static struct kv_layout *draw_layout(struct mc_world *w)
 	MC_CHECK(derived);
 	kv_layout_free(layout);
 	if (!mc_one_in(w, 4))
-		shrink_journal(w, derived);
+		mc_shrink_journal(w, derived);
 	return derived;
 }
 
@@ -220,11 +219,7 @@ struct mc_world *mc_world_new(uint64_t seed, uint32_t format, bool verbose)
 	w->layout = w->bare->layout.fields;
 	draw_limits(w);
 	lay_out_cells(w);
-	w->values = calloc(1024, sizeof(w->values[0]));
-	w->values_cap = 1024;
-	w->n_values = 1;
-	w->values[0].full = calloc(1, 4096);
-	w->values[0].stored = w->values[0].read = w->values[0].full;
+	mc_values_init(w);
 	w->writer = bare_writer(w->bare, 0);
 	w->writer->deadline_ms = 1;
 	w->reader = bare_writer(w->bare, MC_READER);
