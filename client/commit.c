@@ -291,8 +291,7 @@ static int survey(struct commit *c)
 {
 	uint64_t list = ++c->writer->n_lists;
 
-	EACH(c, seq, i)
-	{
+	EACH(c, seq, i) {
 		if (seq->writer != c->writer || !seq->is_open || seq->listed == list)
 			return fail_listed(c, seq, i);
 		seq->listed = list;
@@ -305,8 +304,7 @@ static int survey(struct commit *c)
 static int prepare_all(const struct commit *c)
 {
 	if (c->has_more)
-		EACH(c, seq, i)
-		{
+		EACH(c, seq, i) {
 			if (prepare(seq))
 				return -1;
 		}
@@ -317,8 +315,7 @@ static int prepare_all(const struct commit *c)
 static void unprepare_all(const struct commit *c)
 {
 	if (c->has_more)
-		EACH(c, seq, i)
-		{
+		EACH(c, seq, i) {
 			commit_unprepare(seq);
 		}
 }
@@ -326,8 +323,7 @@ static void unprepare_all(const struct commit *c)
 static bool is_frozen_since(const struct commit *c)
 {
 	if (c->in_place)
-		EACH(c, seq, i)
-		{
+		EACH(c, seq, i) {
 			if (seq_mode(seq) == KV_JOURNAL_UNDO && inplace_is_frozen_since(seq))
 				return true;
 		}
@@ -354,15 +350,13 @@ static int commit(struct commit *c)
 
 	if (open_prepared(c))
 		return -1;
-	EACH(c, seq, i)
-	{
+	EACH(c, seq, i) {
 		n_tokens += seq->open_tokens;
 		fill(seq);
 	}
 	update_publish(c->writer);
 	writer_count(&c->writer->shm->n_appended_tokens, n_tokens);
-	EACH(c, seq, i)
-	{
+	EACH(c, seq, i) {
 		settle(seq);
 	}
 	if (c->seqs)

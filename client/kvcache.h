@@ -1103,7 +1103,8 @@ KVC_PUBLIC int kvc_policy_protect(kvc_policy *policy, const struct kvc_policy_ra
  * KVC_EBOUND (above the limit); KVC_ERANGE (layer, or a policy of one's own named a slot that is
  * not there); KVC_EINVAL: no update of n tokens is open, it is no scatter update, the planes are of
  * another policy, an update came that this one had no part in, or a policy of one's own named a
- * slot twice or changed pointers of the plan. KVC_EUNSUPPORTED: one's own took slots of a layer that is not full out of order.
+ * slot twice or changed pointers of the plan. KVC_EUNSUPPORTED: one's own took slots of a layer
+ * that is not full out of order.
  */
 KVC_PUBLIC int kvc_policy_choose(kvc_policy *policy, uint32_t layer, uint64_t n_tokens,
 				 struct kvc_policy_plan *plan);

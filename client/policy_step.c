@@ -2,7 +2,8 @@
  * One layer of one update under a policy: chosen, written, scored. Hot path: no allocation.
  *
  * A choice is bound to the update that it was made in: whoever ends that makes it void, and so does
- * an operator's rollback. What a policy of the caller's own chose is checked before anything is done with it.
+ * an operator's rollback. What a policy of the caller's own chose is checked before anything is
+ * done with it.
  */
 #include <string.h>
 
