@@ -24,11 +24,13 @@ model_check_sources = \
 	tests/model/mc_back.c \
 	tests/model/mc_compare.c \
 	tests/model/mc_core.c \
+	tests/model/mc_options.c tests/model/mc_options.h \
 	tests/model/mc_plan.h \
 	tests/model/mc_recover.c \
 	tests/model/mc_replay.c \
 	tests/model/mc_scatter.c \
 	tests/model/mc_shadow.c \
+	tests/model/mc_sums.c tests/model/mc_sums.h \
 	tests/model/mc_update.c \
 	tests/model/mc_values.c \
 	tests/model/mc_world.c \

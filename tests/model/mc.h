@@ -6,6 +6,7 @@
  *   mc_shadow.c   states, steps and journals as plain arrays
  *   mc_compare.c  everything that can be read, against the shadow
  *   mc_attend.c   attention over it, now and then
+ *   mc_sums.c     what attention must give, in f64
  *   mc_update.c   updates: appends, planes, commits and aborts
  *   mc_scatter.c  the scatter calls in them
  *   mc_back.c     marks, rollbacks, options of journals
@@ -13,6 +14,7 @@
  *   mc_core.c     snapshots, forks, freezes at bad moments, death and takeover
  *   mc_recover.c  the core's recovery of rows, compiled for bare memory
  *   mc_world.c    a world of a random shape, and the choice of operations
+ *   mc_options.c  the command line
  *   model-check.c the program: episodes, failures, shortening
  *
  * An operation follows from one number and the state that it finds, so that a history stays one
@@ -215,10 +217,13 @@ void mc_attend(struct mc_world *w, kvc_seq *seq, const struct mc_shadow *s, cons
 /* mc_world.c */
 struct mc_world *mc_world_new(uint64_t seed, uint32_t format, bool verbose);
 void mc_world_free(struct mc_world *w);
-uint32_t mc_draw_format(struct mc_world *w);
-uint32_t mc_draw_width(struct mc_world *w, uint32_t format);
-/* Few rows a block, so that histories go through many. */
-void mc_shrink_journal(struct mc_world *w, struct kv_layout *layout);
+/* A layout: what all have, and room for planes; layers, of which every second one has the second
+ * bound; planes; then, checked and derived, mostly with few rows a journal block. */
+struct kv_layout *mc_layout_begin(struct mc_world *w);
+void mc_draw_layers(struct mc_world *w, struct kv_layout *layout, const uint32_t bounds[2],
+		    uint64_t no_values_one_in);
+void mc_add_plane(struct kv_layout *layout, const char *name, uint32_t scope, uint32_t bytes);
+struct kv_layout *mc_layout_finish(struct mc_world *w, struct kv_layout *layout);
 uint64_t mc_op_number(uint64_t seed, uint64_t i);
 void mc_step(struct mc_world *w, uint64_t number);
 /* One operation without anything but, if `at` is not 0, the writer's death at its point `at`.

@@ -70,12 +70,12 @@ void mc_say(struct mc_world *w, const char *format, ...)
 static const char *const slot_names[MC_PLANES] = {"position", "norm"};
 static const char *const seq_names[MC_PLANES] = {"counters", "state"};
 
-uint32_t mc_draw_format(struct mc_world *w)
+static uint32_t draw_format(struct mc_world *w)
 {
 	return w->format ? w->format : 1 + (uint32_t)mc_draw(w, KV_FORMAT_MAX);
 }
 
-uint32_t mc_draw_width(struct mc_world *w, uint32_t format)
+static uint32_t draw_width(struct mc_world *w, uint32_t format)
 {
 	static const uint32_t raw[] = {1, 3, 16, 24, 33}, coded[] = {16, 18, 32, 48};
 
@@ -86,24 +86,7 @@ uint32_t mc_draw_width(struct mc_world *w, uint32_t format)
 	return coded[mc_draw(w, 4)];
 }
 
-static void draw_layers(struct mc_world *w, struct kv_layout *layout)
-{
-	uint32_t bounds[2] = {0, mc_one_in(w, 4) ? 0 : 3 + (uint32_t)mc_draw(w, 22)};
-
-	if (mc_one_in(w, 4))
-		bounds[0] = 2 + (uint32_t)mc_draw(w, 30);
-	layout->n_layers = 1 + (uint32_t)mc_draw(w, MC_LAYERS);
-	layout->layers = calloc(layout->n_layers, sizeof(layout->layers[0]));
-	for (uint32_t l = 0; l < layout->n_layers; l++)
-		layout->layers[l] = (struct kv_layer){
-			.n_query_groups = 1 + (uint32_t)mc_draw(w, MC_HEADS),
-			.k_width = mc_draw_width(w, layout->k_format),
-			.v_width = mc_one_in(w, 8) ? 0 : mc_draw_width(w, layout->v_format),
-			.bound_slots = bounds[l % 2],
-		};
-}
-
-static void add_plane(struct kv_layout *layout, const char *name, uint32_t scope, uint32_t bytes)
+void mc_add_plane(struct kv_layout *layout, const char *name, uint32_t scope, uint32_t bytes)
 {
 	struct kv_plane *plane = &layout->planes[layout->n_planes++];
 
@@ -114,22 +97,21 @@ static void add_plane(struct kv_layout *layout, const char *name, uint32_t scope
 
 static void draw_planes(struct mc_world *w, struct kv_layout *layout)
 {
-	layout->planes = calloc(2 * MC_PLANES, sizeof(layout->planes[0]));
 	w->n_slot_planes = (uint32_t)mc_draw(w, MC_PLANES + 1);
 	w->n_seq_planes = (uint32_t)mc_draw(w, MC_PLANES + 1);
 	for (uint32_t i = 0; i < w->n_seq_planes; i++) {
 		w->seq_plane[i] = seq_names[i];
 		w->seq_plane_bytes[i] = 1 + (uint32_t)mc_draw(w, 200);
-		add_plane(layout, seq_names[i], KV_PLANE_SEQUENCE, w->seq_plane_bytes[i]);
+		mc_add_plane(layout, seq_names[i], KV_PLANE_SEQUENCE, w->seq_plane_bytes[i]);
 	}
 	for (uint32_t i = 0; i < w->n_slot_planes; i++) {
 		w->slot_plane[i] = slot_names[i];
 		w->slot_plane_bytes[i] = 1 + (uint32_t)mc_draw(w, 12);
-		add_plane(layout, slot_names[i], KV_PLANE_SLOT, w->slot_plane_bytes[i]);
+		mc_add_plane(layout, slot_names[i], KV_PLANE_SLOT, w->slot_plane_bytes[i]);
 	}
 }
 
-void mc_shrink_journal(struct mc_world *w, struct kv_layout *layout)
+static void shrink_journal(struct mc_world *w, struct kv_layout *layout)
 {
 	for (uint32_t m = KV_JOURNAL_UNDO; m <= KV_JOURNAL_REPLAY; m++) {
 		struct kv_journal_shape *shape = &layout->journal[m];
@@ -142,27 +124,63 @@ void mc_shrink_journal(struct mc_world *w, struct kv_layout *layout)
 	}
 }
 
-static struct kv_layout *draw_layout(struct mc_world *w)
+struct kv_layout *mc_layout_begin(struct mc_world *w)
 {
 	static const uint32_t block_tokens[] = {1, 2, 4, 8, 16};
-	struct kv_layout *layout = calloc(1, sizeof(*layout)), *derived;
-	struct errbuf err = {0};
+	struct kv_layout *layout = calloc(1, sizeof(*layout));
 
+	MC_CHECK(layout);
 	layout->fingerprint[0] = 1;
 	layout->dtype = 1 + (uint32_t)mc_draw(w, 3);
-	layout->k_format = mc_draw_format(w);
-	layout->v_format = mc_one_in(w, 2) ? layout->k_format : mc_draw_format(w);
+	layout->k_format = draw_format(w);
+	layout->v_format = mc_one_in(w, 2) ? layout->k_format : draw_format(w);
 	layout->block_tokens = block_tokens[mc_draw(w, 5)];
-	draw_layers(w, layout);
-	draw_planes(w, layout);
+	layout->planes = calloc(KV_PLANES_MAX, sizeof(layout->planes[0]));
+	MC_CHECK(layout->planes);
+	return layout;
+}
+
+void mc_draw_layers(struct mc_world *w, struct kv_layout *layout, const uint32_t bounds[2],
+		    uint64_t no_values_one_in)
+{
+	layout->n_layers = 1 + (uint32_t)mc_draw(w, MC_LAYERS);
+	layout->layers = calloc(layout->n_layers, sizeof(layout->layers[0]));
+	MC_CHECK(layout->layers);
+	for (uint32_t l = 0; l < layout->n_layers; l++)
+		layout->layers[l] = (struct kv_layer){
+			.n_query_groups = 1 + (uint32_t)mc_draw(w, MC_HEADS),
+			.k_width = draw_width(w, layout->k_format),
+			.v_width = mc_one_in(w, no_values_one_in) ? 0 :
+								    draw_width(w, layout->v_format),
+			.bound_slots = bounds[l % 2],
+		};
+}
+
+struct kv_layout *mc_layout_finish(struct mc_world *w, struct kv_layout *layout)
+{
+	struct kv_layout *derived;
+	struct errbuf err = {0};
+
 	if (kv_layout_check(layout, &err))
 		MC_FAIL("layout: %s", err.text);
 	derived = kv_layout_copy(layout);
 	MC_CHECK(derived);
 	kv_layout_free(layout);
 	if (!mc_one_in(w, 4))
-		mc_shrink_journal(w, derived);
+		shrink_journal(w, derived);
 	return derived;
+}
+
+static struct kv_layout *draw_layout(struct mc_world *w)
+{
+	struct kv_layout *layout = mc_layout_begin(w);
+	uint32_t bounds[2] = {0, mc_one_in(w, 4) ? 0 : 3 + (uint32_t)mc_draw(w, 22)};
+
+	if (mc_one_in(w, 4))
+		bounds[0] = 2 + (uint32_t)mc_draw(w, 30);
+	mc_draw_layers(w, layout, bounds, 8);
+	draw_planes(w, layout);
+	return mc_layout_finish(w, layout);
 }
 
 /* Pools that run out, tables that go round. */

@@ -12,7 +12,6 @@
  * With fault injection writers die between any two stores, and the core freezes there.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,6 +19,7 @@
 #include <unistd.h>
 
 #include "tests/model/mc.h"
+#include "tests/model/mc_options.h"
 
 #define EPISODE_OPS 150
 #define EPISODE_LIMIT_S 120
@@ -126,14 +126,8 @@ static void tell(uint64_t seed, uint32_t format)
 
 /* ---- main --------------------------------------------------------------------------------- */
 
-struct options {
-	uint64_t steps, seed;
-	uint32_t format;
-	bool verbose;
-};
-
 /* Runs episodes one after the other in a child, until one fails. 0: none did. */
-static int run_all(const struct options *o)
+static int run_all(const struct mc_options *o)
 {
 	int status;
 	pid_t pid;
@@ -154,36 +148,12 @@ static int run_all(const struct options *o)
 	return status;
 }
 
-static int read_options(int argc, char **argv, struct options *o)
-{
-	static const struct option options[] = {{"steps", required_argument, NULL, 'n'},
-						{"seed", required_argument, NULL, 's'},
-						{"format", required_argument, NULL, 'f'},
-						{"verbose", no_argument, NULL, 'v'},
-						{NULL, 0, NULL, 0}};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'n')
-			o->steps = strtoull(optarg, NULL, 10);
-		else if (c == 's')
-			o->seed = strtoull(optarg, NULL, 10);
-		else if (c == 'f' && (o->format = kv_format_find(optarg)) == 0)
-			return -1;
-		else if (c == 'v')
-			o->verbose = true;
-		else if (c == '?')
-			return -1;
-	}
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
-	struct options o = {.steps = 6000, .seed = 1};
+	struct mc_options o = {.steps = 6000, .seed = 1};
 	int status;
 
-	if (read_options(argc, argv, &o))
+	if (mc_options_read(argc, argv, &o))
 		return 2;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,

@@ -1,5 +1,5 @@
 /*
- * policy-check [--steps N] [--seed S] [--verbose]
+ * policy-check [--steps N] [--seed S] [--format F] [--verbose]
  *
  * Episodes of random updates under random policies (head of pw.h), each in a world of its own that
  * follows from the episode's seed; after each operation everything that can be read equals the
@@ -9,29 +9,24 @@
  *
  * As a test (no arguments) a few thousand steps. `--steps 1000000` is the stress run.
  */
-#include <getopt.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/model/mc_options.h"
 #include "tests/model/pw.h"
 
 #define EPISODE_OPS 250
 #define EPISODE_LIMIT_S 120
 
-struct options {
-	uint64_t steps, seed;
-	bool verbose;
-};
-
-static void run_episode(uint64_t seed, bool verbose)
+static void run_episode(uint64_t seed, const struct mc_options *o)
 {
 	struct pw_world *world;
 
 	pw_report->seed = seed;
 	alarm(EPISODE_LIMIT_S);
-	world = pw_world_new(seed, verbose);
+	world = pw_world_new(seed, o->format, o->verbose);
 	for (uint64_t i = 0; i < EPISODE_OPS; i++)
 		pw_step(world, mc_op_number(seed, i));
 	pw_report->n_ops += world->n_ops;
@@ -42,7 +37,7 @@ static void run_episode(uint64_t seed, bool verbose)
 }
 
 /* In a child, until an episode fails. 0: none did. */
-static int run_all(const struct options *o)
+static int run_all(const struct mc_options *o)
 {
 	int status;
 	pid_t pid;
@@ -51,7 +46,7 @@ static int run_all(const struct options *o)
 	pid = fork();
 	if (pid == 0) {
 		for (uint64_t seed = o->seed; pw_report->n_ops < o->steps; seed++)
-			run_episode(seed, o->verbose);
+			run_episode(seed, o);
 		exit(0);
 	}
 	waitpid(pid, &status, 0);
@@ -68,33 +63,12 @@ static void tell(void)
 		printf("#   %s\n", pw_report->lines[first % PW_LINES]);
 }
 
-static int read_options(int argc, char **argv, struct options *o)
-{
-	static const struct option options[] = {{"steps", required_argument, NULL, 'n'},
-						{"seed", required_argument, NULL, 's'},
-						{"verbose", no_argument, NULL, 'v'},
-						{NULL, 0, NULL, 0}};
-	int c;
-
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'n')
-			o->steps = strtoull(optarg, NULL, 10);
-		else if (c == 's')
-			o->seed = strtoull(optarg, NULL, 10);
-		else if (c == 'v')
-			o->verbose = true;
-		else
-			return -1;
-	}
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
-	struct options o = {.steps = 5000, .seed = 1};
+	struct mc_options o = {.steps = 5000, .seed = 1};
 	int status;
 
-	if (read_options(argc, argv, &o))
+	if (mc_options_read(argc, argv, &o))
 		return 2;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	pw_report = mmap(NULL, sizeof(*pw_report), PROT_READ | PROT_WRITE,

@@ -30,7 +30,6 @@
 #define PW_MARKS 4
 #define PW_STATE_BYTES 64u /* of a policy, a layer */
 #define PW_ANOTHER_BYTES 24u
-#define PW_KEYS (PW_TOKENS + PW_TOKENS)
 
 /* One head of one slot. */
 struct pw_cell {
@@ -139,7 +138,7 @@ struct pw_report {
 extern struct pw_report *pw_report;
 
 /* pw_world.c */
-struct pw_world *pw_world_new(uint64_t seed, bool verbose);
+struct pw_world *pw_world_new(uint64_t seed, uint32_t format, bool verbose);
 void pw_world_free(struct pw_world *w);
 void pw_step(struct pw_world *w, uint64_t number);
 /* A sequence that can be written; NULL: none. */

@@ -1,49 +1,29 @@
 /*
  * Attention inside an update whose slots a policy has chosen, against sums in f64 over what the
- * shadow has in the slots then. Scores are kept small, so that every key that is seen weighs about
- * as much as another: one too many, too few or wrong shows. The tolerance is for vectors that the
- * shadow has as kvc_read gives them, rounded to the dtype.
+ * shadow has in the slots then (mc_sums.h).
  */
 #include <math.h>
-#include <string.h>
 
-#include "client/compute/convert.h"
+#include "tests/model/mc_sums.h"
 #include "tests/model/pw.h"
 
-#define WIDTH_MAX 64u
 #define GROUP_MAX 2u
-#define TOLERANCE (1.0 / 32)
+#define QUERIES (PW_TOKENS * PW_HEADS * GROUP_MAX * MC_WIDTH_MAX)
 
-struct key {
-	const char *vector; /* K, and V behind it */
-	int64_t position;
-	int64_t token; /* of the update; -1: it was there before */
-};
+static_assert(MC_KEYS >= 2 * PW_TOKENS, "slots, and tokens that are in none");
 
 struct attention {
 	struct pw_world *w;
 	const struct pw_update *u;
 	uint32_t layer, n_heads, group_heads, k_width, v_width;
 	uint64_t n_slots, window;
-	uint64_t n_keys[PW_HEADS]; /* slots, then tokens that are in none */
-	struct key keys[PW_HEADS][PW_KEYS];
-	float q[PW_TOKENS * PW_HEADS * GROUP_MAX * WIDTH_MAX];
-	float out[PW_TOKENS * PW_HEADS * GROUP_MAX * WIDTH_MAX];
+	struct mc_keys keys[PW_HEADS]; /* slots, then tokens that are in none */
+	struct {
+		int64_t position;
+		int64_t token; /* of the update; -1: it was there before */
+	} of[PW_HEADS][MC_KEYS];
+	float q[QUERIES], out[QUERIES];
 };
-
-static double element(const struct attention *a, const char *vector, uint32_t i)
-{
-	uint32_t dtype = a->w->mc.layout->dtype;
-	uint16_t half;
-	float x;
-
-	if (dtype == KV_DTYPE_F32) {
-		memcpy(&x, vector + (size_t)i * 4, 4);
-		return (double)x;
-	}
-	memcpy(&half, vector + (size_t)i * 2, 2);
-	return (double)(dtype == KV_DTYPE_F16 ? kv_f16_to_f32(half) : kv_bf16_to_f32(half));
-}
 
 /* ---- keys --------------------------------------------------------------------------------- */
 
@@ -55,122 +35,70 @@ static uint64_t slot_of(const struct attention *a, const struct kvc_policy_plan 
 	return plan->slots[(plan->shared ? 0 : head) * plan->n_tokens + t];
 }
 
+static void put_key(struct attention *a, uint32_t head, uint64_t key, const char *vector,
+		    int64_t position, int64_t token)
+{
+	a->keys[head].vectors[key] = vector;
+	a->of[head][key].position = position;
+	a->of[head][key].token = token;
+}
+
 static void list_keys(struct attention *a, const struct kvc_policy_plan *plan,
 		      const struct pw_tokens *tokens, uint32_t head)
 {
-	struct key *keys = a->keys[head];
 	uint64_t n = a->n_slots;
 
 	for (uint64_t slot = 0; slot < n; slot++) {
 		const struct pw_cell *cell = pw_cell(a->w, a->u->to, a->layer, head, slot);
 
-		keys[slot] = (struct key){pw_read(a->w, cell), (int32_t)cell->side[POLICY_POSITION],
-					  -1};
+		put_key(a, head, slot, pw_read(a->w, cell), (int32_t)cell->side[POLICY_POSITION],
+			-1);
 	}
 	for (uint64_t t = 0; t < plan->n_tokens; t++) {
 		uint64_t slot = slot_of(a, plan, head, t);
 
 		if (slot == KVC_POLICY_NONE)
 			slot = n++;
-		keys[slot] = (struct key){
-			a->w->mc.values[tokens->value[t * a->n_heads + head]].full,
-			(int64_t)(a->u->from->length + t), (int64_t)t};
+		put_key(a, head, slot, a->w->mc.values[tokens->value[t * a->n_heads + head]].full,
+			(int64_t)(a->u->from->length + t), (int64_t)t);
 	}
-	a->n_keys[head] = n;
+	a->keys[head].w = &a->w->mc;
+	a->keys[head].what = "an update";
+	a->keys[head].layer = a->layer;
+	a->keys[head].head = head;
+	a->keys[head].k_width = a->k_width;
+	a->keys[head].v_width = a->v_width;
+	a->keys[head].n = n;
 }
 
-static bool is_seen(const struct attention *a, const struct key *key, uint64_t query)
+static bool is_seen(const struct attention *a, uint32_t head, uint64_t key, uint64_t query)
 {
 	int64_t position = (int64_t)(a->u->from->length + query);
 
-	if (key->token > (int64_t)query)
+	if (a->of[head][key].token > (int64_t)query)
 		return false;
-	return a->window == 0 || position - key->position < (int64_t)a->window;
+	return a->window == 0 || position - a->of[head][key].position < (int64_t)a->window;
 }
 
-/* The largest magnitude of the keys; not finite if something is not. */
-static double largest_of(const struct attention *a)
+static void check_head(struct attention *a, uint32_t head, const float *got, bool is_sum)
 {
-	double largest = 1e-30;
+	struct mc_keys *keys = &a->keys[head];
+	double weights[MC_KEYS] = {0};
 
-	for (uint32_t h = 0; h < a->n_heads; h++)
-		for (uint64_t key = 0; key < a->n_keys[h]; key++)
-			for (uint32_t d = 0; d < a->k_width + a->v_width; d++) {
-				double x = fabs(element(a, a->keys[h][key].vector, d));
+	for (uint64_t i = 0; i < a->u->n_tokens; i++) {
+		for (uint64_t key = 0; key < keys->n; key++)
+			keys->is_seen[key] = is_seen(a, head, key, i);
+		for (uint32_t g = 0; g < a->group_heads; g++) {
+			uint32_t query_head = head * a->group_heads + g;
+			uint64_t query = i * a->n_heads * a->group_heads + query_head;
 
-				if (!isfinite(x))
-					return INFINITY;
-				if (d < a->k_width)
-					largest = fmax(largest, x);
-			}
-	return largest;
-}
-
-static void draw_queries(struct attention *a, double largest)
-{
-	uint64_t n = a->u->n_tokens * a->n_heads * a->group_heads * a->k_width;
-
-	for (uint64_t i = 0; i < n; i++)
-		a->q[i] = (float)(((double)mc_draw(&a->w->mc, 2001) / 1000 - 1) / largest /
-				  a->k_width);
-}
-
-/* ---- what it must be ---------------------------------------------------------------------- */
-
-static double weigh(const struct attention *a, const struct key *key, uint64_t query,
-		    uint32_t query_head)
-{
-	const float *q = a->q + (query * a->n_heads * a->group_heads + query_head) * a->k_width;
-	double sum = 0;
-
-	if (!is_seen(a, key, query))
-		return 0;
-	for (uint32_t d = 0; d < a->k_width; d++)
-		sum += (double)q[d] * element(a, key->vector, d);
-	return exp(sum);
-}
-
-static void check_query(const struct attention *a, uint64_t query, uint32_t query_head,
-			double *weights)
-{
-	uint32_t head = query_head / a->group_heads;
-	const float *out = a->out + (query * a->n_heads * a->group_heads + query_head) * a->v_width;
-	double p[PW_KEYS], total = 0;
-
-	for (uint64_t key = 0; key < a->n_keys[head]; key++)
-		total += p[key] = weigh(a, &a->keys[head][key], query, query_head);
-	for (uint64_t key = 0; key < a->n_keys[head]; key++)
-		weights[key] += p[key] /= total;
-	for (uint32_t d = 0; d < a->v_width; d++) {
-		double sum = 0, size = 0;
-
-		for (uint64_t key = 0; key < a->n_keys[head]; key++) {
-			double x = element(a, a->keys[head][key].vector, a->k_width + d);
-
-			sum += p[key] * x;
-			size += p[key] * fabs(x);
+			mc_expect_out(keys, i, query_head, a->q + query * a->k_width,
+				      a->out + query * a->v_width, weights);
 		}
-		if (!(fabs(sum - (double)out[d]) <= size * TOLERANCE + 1e-30))
-			MC_FAIL("attention of layer %u query %llu head %u element %u is %g, not %g",
-				a->layer, (unsigned long long)query, query_head, d, (double)out[d],
-				sum);
 	}
-}
-
-static void check_head(const struct attention *a, uint32_t head, const float *got, bool is_sum)
-{
-	double weights[PW_KEYS] = {0};
-
-	for (uint64_t i = 0; i < a->u->n_tokens; i++)
-		for (uint32_t g = 0; g < a->group_heads; g++)
-			check_query(a, i, head * a->group_heads + g, weights);
-	for (uint64_t slot = 0; slot < a->n_slots; slot++) {
-		double expected = weights[slot] / (is_sum ? 1 : a->group_heads);
-
-		if (!(fabs(expected - (double)got[slot]) <= expected * TOLERANCE + 1e-6))
-			MC_FAIL("weight of layer %u head %u slot %llu is %g, not %g", a->layer,
-				head, (unsigned long long)slot, (double)got[slot], expected);
-	}
+	for (uint64_t slot = 0; slot < a->n_slots; slot++)
+		mc_expect_weight(keys, slot, weights[slot] / (is_sum ? 1 : a->group_heads),
+				 got[slot]);
 }
 
 /* ---- the call ------------------------------------------------------------------------------ */
@@ -193,7 +121,7 @@ bool pw_attend(struct pw_world *w, const struct pw_update *u, uint32_t layer,
 	static int32_t positions[PW_HEADS * PW_TOKENS];
 	const struct kv_layer *l = &w->mc.layout->layers[layer];
 	struct kvc_attend_args args = {.size = sizeof(args), .k = k, .v = v, .scale = 1};
-	double largest;
+	double largest = 0;
 
 	a.w = w;
 	a.u = u;
@@ -206,12 +134,14 @@ bool pw_attend(struct pw_world *w, const struct pw_update *u, uint32_t layer,
 	a.window = mc_one_in(&w->mc, 3) ? 1 + mc_draw(&w->mc, PW_SLOTS) : 0;
 	if (!a.v_width)
 		return false;
-	for (uint32_t h = 0; h < a.n_heads; h++)
+	for (uint32_t h = 0; h < a.n_heads; h++) {
 		list_keys(&a, &plan->plan, tokens, h);
-	largest = largest_of(&a);
+		largest = fmax(largest, mc_keys_largest(&a.keys[h]));
+	}
 	if (!isfinite(largest))
 		return false;
-	draw_queries(&a, largest);
+	mc_draw_queries(&w->mc, a.q, u->n_tokens * a.n_heads * a.group_heads * a.k_width, a.k_width,
+			largest);
 	args.n_query_heads = a.n_heads * a.group_heads;
 	args.n_tokens = u->n_tokens;
 	args.q = a.q;

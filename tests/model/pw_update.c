@@ -138,7 +138,7 @@ static int do_layer(struct pw_world *w, struct pw_update *u, uint32_t layer)
 	static struct pw_tokens tokens;
 	static struct pw_plan expected;
 	static char k[BYTES_MAX], v[BYTES_MAX];
-	static float weights[PW_HEADS * PW_KEYS];
+	static float weights[PW_HEADS * PW_TOKENS];
 	uint64_t n = u->n_tokens * w->mc.layout->layers[layer].n_query_groups;
 	struct kvc_policy_plan plan;
 	bool norms = mc_one_in(&w->mc, 2), errors = mc_one_in(&w->mc, 2), has_weights;

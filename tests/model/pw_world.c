@@ -56,44 +56,16 @@ static void draw_policy(struct pw_world *w)
 
 /* ---- shape -------------------------------------------------------------------------------- */
 
-static void draw_layers(struct pw_world *w, struct kv_layout *layout)
-{
-	uint32_t bounds[2] = {3 + (uint32_t)mc_draw(&w->mc, PW_SLOTS - 2), 0};
-
-	if (mc_one_in(&w->mc, 2))
-		bounds[1] = 3 + (uint32_t)mc_draw(&w->mc, PW_SLOTS - 2);
-	layout->n_layers = 1 + (uint32_t)mc_draw(&w->mc, PW_LAYERS);
-	layout->layers = calloc(layout->n_layers, sizeof(layout->layers[0]));
-	MC_CHECK(layout->layers);
-	for (uint32_t l = 0; l < layout->n_layers; l++)
-		layout->layers[l] = (struct kv_layer){
-			.n_query_groups = 1 + (uint32_t)mc_draw(&w->mc, PW_HEADS),
-			.k_width = mc_draw_width(&w->mc, layout->k_format),
-			.v_width = mc_one_in(&w->mc, 12) ? 0 :
-							   mc_draw_width(&w->mc, layout->v_format),
-			.bound_slots = bounds[l % 2],
-		};
-}
-
-static void add_plane(struct kv_layout *layout, const char *name, uint32_t scope, uint32_t bytes)
-{
-	struct kv_plane *plane = &layout->planes[layout->n_planes++];
-
-	snprintf(plane->name, sizeof(plane->name), "%s", name);
-	plane->scope = scope;
-	plane->bytes = bytes;
-}
-
 static void add_other(struct pw_world *w, struct kv_layout *layout)
 {
 	if (w->other || !mc_one_in(&w->mc, 4))
 		return;
 	w->other = "other";
 	w->other_bytes = 1 + (uint32_t)mc_draw(&w->mc, 9);
-	add_plane(layout, "other", KV_PLANE_SLOT, w->other_bytes);
+	mc_add_plane(layout, "other", KV_PLANE_SLOT, w->other_bytes);
 	w->has_another = mc_one_in(&w->mc, 2);
 	if (w->has_another)
-		add_plane(layout, "another", KV_PLANE_SEQUENCE, PW_ANOTHER_BYTES);
+		mc_add_plane(layout, "another", KV_PLANE_SEQUENCE, PW_ANOTHER_BYTES);
 }
 
 /* Draws policies until one suits the layers. */
@@ -113,11 +85,9 @@ static void add_planes(struct pw_world *w, struct kv_layout *layout)
 		MC_CHECK(n >= 0 || kvc_error() == KVC_EINVAL);
 	} while (n < 0);
 	MC_CHECK(policy_options(&w->options, &w->resolved, &w->ops) == 0);
-	layout->planes = calloc(KV_PLANES_MAX, sizeof(layout->planes[0]));
-	MC_CHECK(layout->planes);
 	add_other(w, layout);
 	for (int i = 0; i < n; i++) {
-		add_plane(layout, planes[i].name, planes[i].scope, planes[i].bytes);
+		mc_add_plane(layout, planes[i].name, planes[i].scope, planes[i].bytes);
 		w->has_state |= planes[i].scope == KVC_PLANE_SEQUENCE;
 		for (int side = 0; side < POLICY_SIDES; side++)
 			w->has_side[side] |= strcmp(planes[i].name, policy_side_names[side]) == 0;
@@ -127,26 +97,14 @@ static void add_planes(struct pw_world *w, struct kv_layout *layout)
 
 static struct kv_layout *draw_layout(struct pw_world *w)
 {
-	static const uint32_t block_tokens[] = {1, 2, 4, 8, 16};
-	struct kv_layout *layout = calloc(1, sizeof(*layout)), *derived;
-	struct errbuf err = {0};
+	struct kv_layout *layout = mc_layout_begin(&w->mc);
+	uint32_t bounds[2] = {3 + (uint32_t)mc_draw(&w->mc, PW_SLOTS - 2), 0};
 
-	MC_CHECK(layout);
-	layout->fingerprint[0] = 1;
-	layout->dtype = 1 + (uint32_t)mc_draw(&w->mc, 3);
-	layout->k_format = mc_draw_format(&w->mc);
-	layout->v_format = mc_one_in(&w->mc, 2) ? layout->k_format : mc_draw_format(&w->mc);
-	layout->block_tokens = block_tokens[mc_draw(&w->mc, 5)];
-	draw_layers(w, layout);
+	if (mc_one_in(&w->mc, 2))
+		bounds[1] = 3 + (uint32_t)mc_draw(&w->mc, PW_SLOTS - 2);
+	mc_draw_layers(&w->mc, layout, bounds, 12);
 	add_planes(w, layout);
-	if (kv_layout_check(layout, &err))
-		MC_FAIL("layout: %s", err.text);
-	derived = kv_layout_copy(layout);
-	MC_CHECK(derived);
-	kv_layout_free(layout);
-	if (!mc_one_in(&w->mc, 4))
-		mc_shrink_journal(&w->mc, derived);
-	return derived;
+	return mc_layout_finish(&w->mc, layout);
 }
 
 static void lay_out(struct pw_world *w)
@@ -181,7 +139,7 @@ static void say_shape(struct pw_world *w)
 		       (uint32_t)l->layers[i].bound_slots);
 }
 
-struct pw_world *pw_world_new(uint64_t seed, bool verbose)
+struct pw_world *pw_world_new(uint64_t seed, uint32_t format, bool verbose)
 {
 	struct pw_world *w = calloc(1, sizeof(*w));
 
@@ -189,6 +147,7 @@ struct pw_world *pw_world_new(uint64_t seed, bool verbose)
 	pw_report->n_lines = 0;
 	w->own_seed = seed;
 	w->mc.random = seed;
+	w->mc.format = format;
 	w->mc.verbose = verbose;
 	w->mc.bare = bare_new(draw_layout(w));
 	w->mc.layout = w->mc.bare->layout.fields;
