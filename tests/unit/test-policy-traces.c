@@ -504,9 +504,10 @@ static bool has_overlap(const struct trace *trace)
 	return false;
 }
 
-static void run_policy(const struct trace *trace, enum kvc_journal_mode mode)
+/* In the mode of `run`. */
+static void run_policy(const struct trace *trace)
 {
-	bool is_undo = mode == KVC_JOURNAL_UNDO;
+	bool is_undo = run.mode == KVC_JOURNAL_UNDO;
 	struct jw_shape shape = {.n_layers = 1,
 				 .k_format = is_undo ? KV_FORMAT_INT8 : KV_FORMAT_RAW,
 				 .v_format = is_undo ? KV_FORMAT_U8 : KV_FORMAT_RAW,
@@ -518,7 +519,6 @@ static void run_policy(const struct trace *trace, enum kvc_journal_mode mode)
 
 	assert_true(pt_setup(trace, &run.setup));
 	run.trace = trace;
-	run.mode = mode;
 	run.n_marks = 0;
 	run.has_overlap = has_overlap(trace);
 	run.built_in = kvc_policy_find(run.setup.options.name);
@@ -535,28 +535,25 @@ static void run_policy(const struct trace *trace, enum kvc_journal_mode mode)
 	jw_free(run.w);
 }
 
-static bool is_any(const char *name)
+static void run_one(const char *folder, const char *name)
 {
-	return name[0] != '.';
+	struct trace trace;
+	char reason[160];
+
+	run.name = name;
+	assert_true(trace_read(folder, name, &trace, reason));
+	run_policy(&trace);
+	trace_free(&trace);
 }
 
 static void run_folder(enum kvc_journal_mode mode)
 {
-	char folder[PATH_MAX], *names[100], reason[160];
+	char folder[PATH_MAX];
 	const char *top = getenv("top_srcdir");
-	struct trace trace;
-	size_t n;
 
 	snprintf(folder, sizeof(folder), "%s/tests/data/policy", top ? top : ".");
-	n = trace_names(folder, is_any, names, 100);
-	assert_int_equal(n, 51);
-	for (size_t i = 0; i < n; i++) {
-		run.name = names[i];
-		assert_true(trace_read(folder, names[i], &trace, reason));
-		run_policy(&trace, mode);
-		trace_free(&trace);
-		free(names[i]);
-	}
+	run.mode = mode;
+	assert_int_equal(trace_each(folder, NULL, run_one), 51);
 }
 
 static void test_undo(void **state)

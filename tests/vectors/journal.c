@@ -21,8 +21,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-#define TRACES_MAX 64
-
 static unsigned n_passed, n_failed;
 static const char *trace_name;
 
@@ -209,19 +207,11 @@ static bool is_ours(const char *name)
 
 int main(int argc, char **argv)
 {
-	char *names[TRACES_MAX];
-	size_t n;
-
 	if (argc != 2) {
 		fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
 		return 2;
 	}
-	n = trace_names(argv[1], is_ours, names, TRACES_MAX);
-	for (size_t i = 0; i < n; i++) {
-		run_trace(argv[1], names[i]);
-		free(names[i]);
-	}
-	if (n == 0)
+	if (trace_each(argv[1], is_ours, run_trace) == 0)
 		printf("%s: no traces\n", argv[1]);
 	printf("%u passed, %u failed\n", n_passed, n_failed);
 	return n_failed != 0 || n_passed == 0;

@@ -22,7 +22,6 @@
 
 #include "tests/vectors/policy_trace.h"
 
-#define TRACES_MAX 1000
 #define MARKS_MAX 16
 #define TOLERANCE 4e-6f
 #define STATE_BYTES 64
@@ -508,27 +507,14 @@ static void run_trace(const char *folder, const char *name)
 	trace_free(&trace);
 }
 
-/* Traces of other kinds may lie beside these: their first lines tell. */
-static bool is_any(const char *name)
-{
-	return name[0] != '.';
-}
-
 int main(int argc, char **argv)
 {
-	char *names[TRACES_MAX];
-	size_t n;
-
 	if (argc != 2) {
 		fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
 		return 2;
 	}
-	n = trace_names(argv[1], is_any, names, TRACES_MAX);
-	for (size_t i = 0; i < n; i++) {
-		run_trace(argv[1], names[i]);
-		free(names[i]);
-	}
-	if (n == 0)
+	/* Traces of other kinds may lie beside these: their first lines tell. */
+	if (trace_each(argv[1], NULL, run_trace) == 0)
 		printf("%s: no traces\n", argv[1]);
 	printf("%u passed, %u failed\n", n_passed, n_failed);
 	return n_failed != 0 || n_passed == 0;

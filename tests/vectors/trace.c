@@ -195,31 +195,37 @@ void trace_free(struct trace *trace)
 	free(trace->blob);
 }
 
-static int compare_names(const void *a, const void *b)
+static int is_trace(const struct dirent *entry)
 {
-	return strcmp(*(char *const *)a, *(char *const *)b);
+	size_t length = strlen(entry->d_name);
+
+	return entry->d_name[0] != '.' && length > 4 &&
+	       strcmp(entry->d_name + length - 4, ".txt") == 0;
 }
 
-size_t trace_names(const char *folder, bool (*is_wanted)(const char *name), char **names,
-		   size_t max)
+static int compare_entries(const struct dirent **a, const struct dirent **b)
 {
-	DIR *dir = opendir(folder);
-	struct dirent *entry;
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+size_t trace_each(const char *folder, bool (*is_wanted)(const char *name),
+		  void (*run)(const char *folder, const char *name))
+{
+	struct dirent **entries = NULL;
+	int n_entries = scandir(folder, &entries, is_trace, compare_entries);
 	size_t n = 0;
 
-	while (dir && n < max && (entry = readdir(dir))) {
-		size_t length = strlen(entry->d_name);
+	for (int i = 0; i < n_entries; i++) {
+		char *name = entries[i]->d_name;
 
-		if (length <= 4 || strcmp(entry->d_name + length - 4, ".txt") != 0 ||
-		    !is_wanted(entry->d_name))
-			continue;
-		names[n] = strndup(entry->d_name, length - 4);
-		if (names[n])
+		name[strlen(name) - 4] = '\0';
+		if (!is_wanted || is_wanted(name)) {
+			run(folder, name);
 			n++;
+		}
+		free(entries[i]);
 	}
-	if (dir)
-		closedir(dir);
-	qsort(names, n, sizeof(names[0]), compare_names);
+	free(entries);
 	return n;
 }
 

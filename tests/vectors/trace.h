@@ -51,9 +51,10 @@ struct trace {
 bool trace_read(const char *folder, const char *name, struct trace *trace, char reason[160]);
 void trace_free(struct trace *trace);
 
-/* Names of the folder's traces (.txt) that is_wanted, sorted, at most `max`; the caller frees them. */
-size_t trace_names(const char *folder, bool (*is_wanted)(const char *name), char **names,
-		   size_t max);
+/* Calls run() for the folder's traces (.txt), sorted by name, without those that are not wanted
+ * (is_wanted NULL: all are). Returns how many there were. */
+size_t trace_each(const char *folder, bool (*is_wanted)(const char *name),
+		  void (*run)(const char *folder, const char *name));
 
 /* NULL: there is none. */
 const struct trace_item *trace_item(const struct trace_event *event, const char *name);
