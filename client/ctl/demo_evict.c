@@ -14,6 +14,7 @@
 #include "client/examples/decode.h"
 #include "client/examples/draft.h"
 #include "client/examples/kv_policy.h"
+#include "client/examples/kv_sequence.h"
 #include "client/examples/kv_shared.h"
 #include "client/examples/score.h"
 #include "client/seq.h"
@@ -198,7 +199,7 @@ static int fill_small(struct rehearsal *h, kvc_layout *layout, kvc_seq **seq, st
 				  context + 1);
 	*seq = kvc_seq_new(r->writer, layout, &options);
 	if (!*seq)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	h->small_kv = kv_shared_new(r->writer, *seq, h->small, role_max_tokens(r), err);
 	return h->small_kv ? llama_forward(h->small, h->small_kv, r->prompt.ids, n, NULL, 0, err) :
 			     -1;

@@ -9,6 +9,7 @@
 
 #include "client/ctl/demo_role.h"
 #include "client/examples/kv_private.h"
+#include "client/examples/kv_sequence.h"
 #include "client/examples/kv_shared.h"
 #include "client/examples/score.h"
 
@@ -46,12 +47,12 @@ int journal_rehearse(struct role *r, size_t n_tokens, struct errbuf *err)
 	int64_t n;
 
 	if (kvc_digest(r->seq, before))
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	if (r->kv->ops->truncate(r->kv, r->kv->n_tokens - n_tokens, err))
 		return -1;
 	n = kvc_replay(r->seq, 0);
 	if (n < 0 || kvc_digest(r->seq, after) || kvc_journal_info(r->seq, &journal))
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	r->report.n_replayed = (uint64_t)n;
 	r->report.replay_differs = (uint64_t)n != n_tokens ||
 				   memcmp(before, after, sizeof(after)) != 0;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "client/ctl/demo_role.h"
+#include "client/examples/kv_sequence.h"
 #include "client/examples/kv_shared.h"
 
 static int ask_gauges(struct role *r, struct errbuf *err)
@@ -38,7 +39,7 @@ static int ask_verify(struct role *r, struct errbuf *err)
 
 	free(name);
 	if (rc && kvc_error() != KVC_ECORRUPT)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	r->report.verify_bytes = found.n_bytes;
 	r->report.verify_blocks = found.n_blocks;
 	r->report.verify_known = found.n_known;

@@ -16,6 +16,7 @@
 #include "client/ctl/demo_role.h"
 #include "client/examples/decode.h"
 #include "client/examples/kv_private.h"
+#include "client/examples/kv_sequence.h"
 #include "client/examples/kv_shared.h"
 #include "client/session.h"
 
@@ -275,11 +276,11 @@ int role_attach(struct role *r, struct errbuf *err)
 	options.deadline_ms = r->settings->deadline_ms;
 	r->session = kvc_open(&options);
 	if (!r->session)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	r->writer = kvc_writer_new(r->session);
 	r->layout = r->writer ? kv_shared_layout(r->session, r->model, role_formats(r), err) : NULL;
 	if (!r->writer)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	if (!r->layout)
 		return -1;
 	r->report.token_bytes = kvc_layout_token_bytes(r->layout);
@@ -290,7 +291,7 @@ int role_attach(struct role *r, struct errbuf *err)
 int role_use_sequence(struct role *r, struct errbuf *err)
 {
 	if (!r->seq)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	r->kv = kv_shared_new(r->writer, r->seq, r->model, role_max_tokens(r), err);
 	return r->kv ? 0 : -1;
 }
@@ -309,7 +310,7 @@ static int flip(struct role *r, uint64_t token, struct errbuf *err)
 				  r->prompt.n - 2);
 	n = kvc_view_runs(r->seq, 0, runs, FLIP_RUNS);
 	if (n < 0)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	for (int64_t i = 0; i < n && i < FLIP_RUNS; i++) {
 		uint64_t at = token - runs[i].first_token;
 
@@ -341,12 +342,12 @@ static int play_prefill(struct role *r, struct errbuf *err)
 	if (role_use_sequence(r, err) || role_prefill(r, err))
 		goto out;
 	if (kvc_snapshot(r->seq, &snapshot, NULL)) {
-		kv_shared_error(err);
+		kv_sequence_error(err);
 		goto out;
 	}
 	r->report.first_s = demo_now_s() - r->start_s;
 	if (kvc_verify(r->session, name, NULL, NULL, &learnt)) {
-		kv_shared_error(err);
+		kv_sequence_error(err);
 		goto out;
 	}
 	r->report.cache_bytes = learnt.n_bytes;
@@ -382,7 +383,7 @@ static int fork_prompt(struct role *r, struct errbuf *err)
 	seq.max_tokens = role_max_tokens(r);
 	r->seq = kvc_fork(r->writer, source, &seq);
 	if (!r->seq || kvc_layout_compare(r->layout, kvc_seq_layout(r->seq)))
-		rc = kv_shared_error(err);
+		rc = kv_sequence_error(err);
 	free(name);
 	free(source);
 	return rc;
@@ -400,7 +401,7 @@ static int play_sample(struct role *r, struct errbuf *err)
 	if (sample_all(r, err) || (r->process->act == 1 && kv_file(r, "re", compare_row, err)))
 		return -1;
 	if (kvc_journal_info(r->seq, &journal))
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	r->report.journal_bytes = journal.n_bytes;
 	r->report.n_copied_bytes = role_copied_bytes(r);
 	return 0;

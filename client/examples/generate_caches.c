@@ -2,6 +2,7 @@
 
 #include "client/examples/kv_policy.h"
 #include "client/examples/kv_private.h"
+#include "client/examples/kv_sequence.h"
 #include "client/examples/kv_shared.h"
 
 int caches_open(struct caches *c, const struct generate_options *o, struct errbuf *err)
@@ -14,9 +15,9 @@ int caches_open(struct caches *c, const struct generate_options *o, struct errbu
 		return 0;
 	c->session = kvc_open(&session);
 	if (!c->session)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	c->writer = kvc_writer_new(c->session);
-	return c->writer ? 0 : kv_shared_error(err);
+	return c->writer ? 0 : kv_sequence_error(err);
 }
 
 /* Forks go before what they were made from. */
@@ -54,7 +55,7 @@ static int new_seq(struct caches *c, struct cache *cache, const struct llama *m,
 	if (!cache->layout)
 		return -1;
 	cache->seq = kvc_seq_new(c->writer, cache->layout, &seq);
-	return cache->seq ? 0 : kv_shared_error(err);
+	return cache->seq ? 0 : kv_sequence_error(err);
 }
 
 struct kv_cache *caches_new(struct caches *c, const struct llama *m, size_t max_tokens,
@@ -91,7 +92,7 @@ struct kv_cache *caches_fork(struct caches *c, const struct kv_cache *kv, const 
 	if (kvc_reserve_forks(source->seq, 1) == 0 && kvc_reserve(source->seq, 1) == 0)
 		cache->seq = kvc_fork_local(source->seq, 0);
 	if (!cache->seq) {
-		kv_shared_error(err);
+		kv_sequence_error(err);
 		return NULL;
 	}
 	return cache->kv = kv_shared_new(c->writer, cache->seq, m, kv->max_tokens, err);

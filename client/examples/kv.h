@@ -68,6 +68,24 @@ struct kv_cache {
 	size_t n_layers, row_floats; /* row_floats: KV heads x head dim */
 };
 
+/* 0 if a step of n_tokens has room; else -1 with err filled. */
+static inline int kv_check_room(const struct kv_cache *kv, size_t n_tokens, struct errbuf *err)
+{
+	if (n_tokens <= kv->max_tokens - kv->n_tokens)
+		return 0;
+	return errbuf_set(err, KV_ERESERVE,
+			  "no room for %zu tokens behind %zu: the cache is for %zu", n_tokens,
+			  kv->n_tokens, kv->max_tokens);
+}
+
+/* 0 if a cache can keep so many tokens. */
+static inline int kv_check_keep(size_t keep_tokens, size_t n_tokens, struct errbuf *err)
+{
+	if (keep_tokens <= n_tokens)
+		return 0;
+	return errbuf_set(err, KV_ERANGE, "cannot keep %zu tokens of %zu", keep_tokens, n_tokens);
+}
+
 static inline void kv_free(struct kv_cache *kv)
 {
 	if (kv)

@@ -3,20 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/examples/kv_shared.h"
+#include "client/examples/kv_sequence.h"
 
 /* Tokens that memory is set aside for. */
 #define RESERVE_TOKENS 64
 
 struct kv_policy {
-	struct kv_cache base;
-	kvc_writer *writer;
-	kvc_seq *seq;
+	struct kv_sequence sequence;
 	kvc_policy *policy;
 	struct kvc_policy_plan plan; /* of the layer that was written last */
 	size_t n_slots, n_heads;
 	size_t n_step;  /* tokens of the step that has begun */
-	bool is_open;   /* an update has begun */
 	float *weights; /* [KV head][n_slots]; NULL: the policy has no scores */
 };
 
@@ -32,14 +29,6 @@ struct kvc_policy_options kv_policy_options(const char *name, size_t n_slots)
 
 /* ---- steps ---- */
 
-static void policy_abort(struct kv_policy *kv)
-{
-	if (kv->is_open)
-		kvc_abort(kv->seq);
-	kv->is_open = false;
-	kv->base.n_tokens = (size_t)kvc_position(kv->seq);
-}
-
 static size_t policy_limit(struct kv_cache *base)
 {
 	struct kv_policy *kv = (struct kv_policy *)base;
@@ -53,18 +42,18 @@ static size_t policy_limit(struct kv_cache *base)
  * restart of the daemon is told once. */
 static int reserve(struct kv_policy *kv, size_t n_tokens, struct errbuf *err)
 {
-	size_t room = kv->base.max_tokens - kv->base.n_tokens;
+	size_t room = kv->sequence.base.max_tokens - kv->sequence.base.n_tokens;
 	size_t n_updates = n_tokens < RESERVE_TOKENS ? RESERVE_TOKENS / n_tokens : 1;
 	size_t n = n_updates * n_tokens < room ? n_updates * n_tokens : room;
 	/* As in full layers, which they may be soon: each token's, and one that is moved for it. */
-	uint64_t rows = 2 * n_updates * n_tokens * kv->base.n_layers * kv->n_heads;
+	uint64_t rows = 2 * n_updates * n_tokens * kv->sequence.base.n_layers * kv->n_heads;
 
 	for (int again = 0;; again++) {
-		if (kvc_reserve(kv->seq, n) == 0 &&
-		    kvc_reserve_scatter(kv->seq, n_updates, rows, 0) == 0)
+		if (kvc_reserve(kv->sequence.seq, n) == 0 &&
+		    kvc_reserve_scatter(kv->sequence.seq, n_updates, rows, 0) == 0)
 			return 0;
 		if (again || kvc_error() != KVC_ERESTARTED)
-			return kv_shared_error(err);
+			return kv_sequence_error(err);
 	}
 }
 
@@ -72,11 +61,9 @@ static int policy_begin(struct kv_cache *base, size_t n_tokens, struct errbuf *e
 {
 	struct kv_policy *kv = (struct kv_policy *)base;
 
-	policy_abort(kv);
-	if (n_tokens > base->max_tokens - base->n_tokens)
-		return errbuf_set(err, KV_ERESERVE,
-				  "no room for %zu tokens behind %zu: the cache is for %zu",
-				  n_tokens, base->n_tokens, base->max_tokens);
+	kv_sequence_abort(&kv->sequence);
+	if (kv_check_room(base, n_tokens, err) < 0)
+		return -1;
 	if (n_tokens > policy_limit(base))
 		return errbuf_set(err, KV_EBOUND,
 				  "no room for %zu tokens behind %zu in %zu slots: the policy "
@@ -84,10 +71,10 @@ static int policy_begin(struct kv_cache *base, size_t n_tokens, struct errbuf *e
 				  n_tokens, base->n_tokens, kv->n_slots, policy_limit(base));
 	if (reserve(kv, n_tokens, err) < 0)
 		return -1;
-	if (kvc_update_begin(kv->seq, n_tokens, KVC_UPDATE_SCATTER) < 0)
-		return kv_shared_error(err);
+	if (kvc_update_begin(kv->sequence.seq, n_tokens, KVC_UPDATE_SCATTER) < 0)
+		return kv_sequence_error(err);
 	kv->n_step = n_tokens;
-	kv->is_open = true;
+	kv->sequence.is_open = true;
 	return 0;
 }
 
@@ -98,7 +85,7 @@ static int policy_write(struct kv_cache *base, size_t layer, const float *k, con
 
 	if (kvc_policy_choose(kv->policy, (uint32_t)layer, kv->n_step, &kv->plan) < 0 ||
 	    kvc_policy_write(kv->policy, (uint32_t)layer, k, v, NULL, NULL) < 0)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	return 0;
 }
 
@@ -106,34 +93,15 @@ static int policy_attend(struct kv_cache *base, size_t layer, const struct kv_qu
 			 struct errbuf *err)
 {
 	struct kv_policy *kv = (struct kv_policy *)base;
-	struct kvc_attend_args args = {.size = sizeof(args),
-				       .n_query_heads = (uint32_t)q->n_heads,
-				       .n_tokens = q->n_tokens,
-				       .q = q->q,
-				       .k = q->k,
-				       .v = q->v,
-				       .out = q->out,
-				       .slots = kv->plan.slots,
-				       .shared_slots = kv->plan.shared,
-				       .weights = kv->weights};
+	struct kvc_attend_args args = kv_sequence_queries(q);
 
-	if (kvc_attend(kv->seq, (uint32_t)layer, &args) < 0 ||
+	args.slots = kv->plan.slots;
+	args.shared_slots = kv->plan.shared;
+	args.weights = kv->weights;
+	if (kvc_attend(kv->sequence.seq, (uint32_t)layer, &args) < 0 ||
 	    kvc_policy_score(kv->policy, (uint32_t)layer, kv->weights) < 0)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	return 0;
-}
-
-static int policy_commit(struct kv_cache *base, struct errbuf *err)
-{
-	struct kv_policy *kv = (struct kv_policy *)base;
-	int rc = kvc_commit(kv->writer, &kv->seq, 1);
-
-	if (rc < 0)
-		kv_shared_error(err);
-	if (rc == 0 || kvc_error() == KVC_EMOVED)
-		kv->is_open = false;
-	base->n_tokens = (size_t)kvc_position(kv->seq);
-	return rc;
 }
 
 /* ---- back ---- */
@@ -142,10 +110,10 @@ static int policy_truncate(struct kv_cache *base, size_t keep_tokens, struct err
 {
 	struct kv_policy *kv = (struct kv_policy *)base;
 
-	policy_abort(kv);
-	if (kvc_rollback_keep(kv->seq, keep_tokens) < 0)
-		return kv_shared_error(err);
-	base->n_tokens = (size_t)kvc_position(kv->seq);
+	kv_sequence_abort(&kv->sequence);
+	if (kvc_rollback_keep(kv->sequence.seq, keep_tokens) < 0)
+		return kv_sequence_error(err);
+	base->n_tokens = (size_t)kvc_length(kv->sequence.seq);
 	return 0;
 }
 
@@ -167,22 +135,11 @@ static int policy_replay(struct kv_cache *kv, struct errbuf *err)
 
 /* ---- the whole ---- */
 
-/* By slot: what was evicted cannot be read. */
-static int policy_read(struct kv_cache *base, size_t layer, size_t first, size_t n_tokens, float *k,
-		       float *v, struct errbuf *err)
-{
-	struct kv_policy *kv = (struct kv_policy *)base;
-
-	return kvc_read(kv->seq, (uint32_t)layer, first, n_tokens, k, v) < 0 ?
-		       kv_shared_error(err) :
-		       0;
-}
-
 static void policy_free(struct kv_cache *base)
 {
 	struct kv_policy *kv = (struct kv_policy *)base;
 
-	policy_abort(kv);
+	kv_sequence_abort(&kv->sequence);
 	kvc_policy_free(kv->policy);
 	free(kv->weights);
 	free(kv);
@@ -193,10 +150,10 @@ static const struct kv_ops policy_ops = {
 	.begin = policy_begin,
 	.write = policy_write,
 	.attend = policy_attend,
-	.commit = policy_commit,
+	.commit = kv_sequence_commit,
 	.truncate = policy_truncate,
 	.truncate_many = policy_truncate_many,
-	.read = policy_read,
+	.read = kv_sequence_read,
 	.replay = policy_replay,
 	.free = policy_free,
 };
@@ -212,11 +169,11 @@ static int policy_init(struct kv_policy *kv, const char *name, bool keeps_steps,
 		.keep_steps = keeps_steps ? UINT32_MAX : 1,
 	};
 
-	if (!ops || kvc_journal_set(kv->seq, &undo) < 0)
-		return kv_shared_error(err);
-	kv->policy = kvc_policy_new(kv->seq, &options);
+	if (!ops || kvc_journal_set(kv->sequence.seq, &undo) < 0)
+		return kv_sequence_error(err);
+	kv->policy = kvc_policy_new(kv->sequence.seq, &options);
 	if (!kv->policy)
-		return kv_shared_error(err);
+		return kv_sequence_error(err);
 	if (!(ops->needs & KVC_POLICY_SCORES))
 		return 0;
 	kv->weights = calloc(kv->n_heads * kv->n_slots, sizeof(*kv->weights));
@@ -234,14 +191,14 @@ struct kv_cache *kv_policy_new(kvc_writer *writer, kvc_seq *seq, const struct ll
 		errbuf_set(err, KV_ENOMEM, "no memory for a cache");
 		return NULL;
 	}
-	kv->base = (struct kv_cache){&policy_ops, (size_t)kvc_position(seq), max_tokens,
-				     g->n_layers, llama_row_floats(m)};
-	kv->writer = writer;
-	kv->seq = seq;
+	kv->sequence.base = (struct kv_cache){&policy_ops, (size_t)kvc_length(seq), max_tokens,
+					      g->n_layers, llama_row_floats(m)};
+	kv->sequence.writer = writer;
+	kv->sequence.seq = seq;
 	kv->n_slots = n_slots;
 	kv->n_heads = g->n_kv_heads;
 	if (policy_init(kv, name, keeps_steps, err) == 0)
-		return &kv->base;
-	policy_free(&kv->base);
+		return &kv->sequence.base;
+	policy_free(&kv->sequence.base);
 	return NULL;
 }

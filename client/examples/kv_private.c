@@ -94,10 +94,8 @@ static int private_begin(struct kv_cache *base, size_t n_tokens, struct errbuf *
 {
 	struct kv_private *kv = (struct kv_private *)base;
 
-	if (n_tokens > base->max_tokens - base->n_tokens)
-		return errbuf_set(err, KV_ERESERVE,
-				  "no room for %zu tokens behind %zu: the cache is for %zu",
-				  n_tokens, base->n_tokens, base->max_tokens);
+	if (kv_check_room(base, n_tokens, err) < 0)
+		return -1;
 	kv->n_step = n_tokens;
 	return 0;
 }
@@ -144,9 +142,8 @@ static int private_truncate(struct kv_cache *base, size_t keep_tokens, struct er
 {
 	struct kv_private *kv = (struct kv_private *)base;
 
-	if (keep_tokens > base->n_tokens)
-		return errbuf_set(err, KV_ERANGE, "cannot keep %zu tokens of %zu", keep_tokens,
-				  base->n_tokens);
+	if (kv_check_keep(keep_tokens, base->n_tokens, err) < 0)
+		return -1;
 	if (kv->n_stores == 2 && keep_tokens < kv->stores[0].n_tokens)
 		store_fini(kv, &kv->stores[--kv->n_stores]);
 	base->n_tokens = keep_tokens;
@@ -160,9 +157,8 @@ static int private_truncate_many(struct kv_cache *const *kvs, const size_t *keep
 				 struct errbuf *err)
 {
 	for (size_t i = 0; i < n; i++)
-		if (keep_tokens[i] > kvs[i]->n_tokens)
-			return errbuf_set(err, KV_ERANGE, "cannot keep %zu tokens of %zu",
-					  keep_tokens[i], kvs[i]->n_tokens);
+		if (kv_check_keep(keep_tokens[i], kvs[i]->n_tokens, err) < 0)
+			return -1;
 	/* Nothing else can go wrong. */
 	for (size_t i = 0; i < n; i++)
 		private_truncate(kvs[i], keep_tokens[i], err);

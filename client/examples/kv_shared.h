@@ -36,7 +36,4 @@ int kv_shared_size(const struct llama *m, struct kv_formats formats, size_t n_to
 struct kv_cache *kv_shared_new(kvc_writer *writer, kvc_seq *seq, const struct llama *m,
 			       size_t max_tokens, struct errbuf *err);
 
-/* Fills err from the library's last error of this thread; returns -1. */
-int kv_shared_error(struct errbuf *err);
-
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/examples/kv_policy.h"
+#include "client/examples/kv_sequence.h"
 #include "client/examples/kv_shared.h"
 
 struct description {
@@ -51,7 +52,7 @@ kvc_layout *kv_shared_layout(kvc_session *session, const struct llama *m, struct
 		return NULL;
 	layout = kvc_layout_register(session, &d.options);
 	if (!layout)
-		kv_shared_error(err);
+		kv_sequence_error(err);
 	free(d.layers);
 	return layout;
 }
@@ -75,7 +76,7 @@ kvc_layout *kv_policy_layout(kvc_session *session, const struct llama *m, struct
 		layout = kvc_layout_register(session, &d.options);
 	}
 	if (!layout)
-		kv_shared_error(err);
+		kv_sequence_error(err);
 	free(d.layers);
 	return layout;
 }
@@ -90,7 +91,7 @@ int kv_shared_size(const struct llama *m, struct kv_formats formats, size_t n_to
 		return -1;
 	rc = kvc_layout_size(&d.options, n_tokens, size);
 	if (rc < 0)
-		kv_shared_error(err);
+		kv_sequence_error(err);
 	free(d.layers);
 	return rc;
 }

@@ -15,6 +15,7 @@ libkvexample_la_SOURCES = \
 	client/examples/kv_formats.c client/examples/kv_formats.h \
 	client/examples/kv_policy.c client/examples/kv_policy.h \
 	client/examples/kv_private.c client/examples/kv_private.h \
+	client/examples/kv_sequence.c client/examples/kv_sequence.h \
 	client/examples/kv_shared.c client/examples/kv_shared.h \
 	client/examples/kv_shared_layout.c \
 	client/examples/llama.c client/examples/llama.h \
