@@ -50,41 +50,18 @@ struct run {
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-struct carve {
-	char *memory; /* NULL: only counted */
-	size_t used;
-};
-
-static void *take(struct carve *c, uint64_t n_bytes)
-{
-	void *at = c->memory ? c->memory + c->used : NULL;
-
-	c->used += (n_bytes + 63) / 64 * 64;
-	return at;
-}
-
-static struct kv_attend_sums take_sums(struct carve *c, uint64_t n, uint32_t width)
-{
-	struct kv_attend_sums sums = {.stride = (width + 15) / 16 * 16};
-
-	sums.m = take(c, n * sizeof(float));
-	sums.l = take(c, n * sizeof(float));
-	sums.o = take(c, n * sums.stride * sizeof(float));
-	return sums;
-}
-
-static void take_room(struct run *run, struct carve *c, struct room *room)
+static void take_room(struct run *run, struct kv_carve *c, struct room *room)
 {
 	const struct attend *a = run->a;
 	uint32_t n = run->block_tokens * a->group_heads, width = run->few ? 0 : a->v_codec->width;
 
-	room->walk.s = take(c, (uint64_t)n * ATTEND_TILE * sizeof(float));
-	room->query = take(c, run->query_bytes);
-	room->gather = take(c, (uint64_t)n * a->k_codec->width * sizeof(float));
-	room->part = take_sums(c, n, width);
-	room->total = take_sums(c, n, width);
+	room->walk.s = kv_carve(c, (size_t)n * ATTEND_TILE, sizeof(float));
+	room->query = kv_carve(c, 1, run->query_bytes);
+	room->gather = kv_carve(c, (size_t)n * a->k_codec->width, sizeof(float));
+	room->part = kv_attend_sums_carve(c, n, width);
+	room->total = kv_attend_sums_carve(c, n, width);
 	room->w = a->args.weights ?
-			  take(c, (uint64_t)a->group_heads * ATTEND_SPAN * sizeof(float)) :
+			  kv_carve(c, (size_t)a->group_heads * ATTEND_SPAN, sizeof(float)) :
 			  NULL;
 }
 
@@ -92,22 +69,24 @@ static void take_room(struct run *run, struct carve *c, struct room *room)
 static size_t lay_out(struct run *run, char *memory)
 {
 	const struct attend *a = run->a;
-	struct carve c = {.memory = memory};
+	struct kv_carve c = {.memory = memory};
 	struct room none;
 
-	run->rooms = take(&c, run->n_threads * sizeof(run->rooms[0]));
+	run->rooms = kv_carve(&c, run->n_threads, sizeof(run->rooms[0]));
 	for (uint32_t i = 0; i < run->n_threads; i++)
 		take_room(run, &c, memory ? &run->rooms[i] : &none);
 	if (run->few) {
 		uint64_t n_blocks = a->n_heads * run->n_blocks;
 
-		run->blocks = take(&c, n_blocks * sizeof(run->blocks[0]));
-		run->queries = take(&c, n_blocks * run->query_bytes);
-		run->parts = take_sums(&c, run->wave_spans * run->n_queries, a->v_codec->width);
+		run->blocks = kv_carve(&c, n_blocks, sizeof(run->blocks[0]));
+		run->queries = kv_carve(&c, n_blocks, run->query_bytes);
+		run->parts = kv_attend_sums_carve(&c, run->wave_spans * run->n_queries,
+						  a->v_codec->width);
 	}
 	if (run->few || a->args.weights)
-		run->total = take_sums(&c, run->n_queries, run->few ? a->v_codec->width : 0);
-	run->put = take(&c, puts_bytes(a));
+		run->total = kv_attend_sums_carve(&c, run->n_queries,
+						  run->few ? a->v_codec->width : 0);
+	run->put = kv_carve(&c, 1, puts_bytes(a));
 	return c.used;
 }
 

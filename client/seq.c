@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "client/compute/carve.h"
 #include "client/error.h"
 #include "client/journal.h"
 
@@ -88,33 +89,20 @@ void writer_free(struct kvc_writer *writer)
 
 /* ---- making ------------------------------------------------------------------------------- */
 
-struct carve {
-	char *at; /* NULL: only the size is wanted */
-	size_t used;
-};
-
-static void *carve(struct carve *from, size_t n, size_t size)
-{
-	void *piece = from->at ? from->at + from->used : NULL;
-
-	from->used += (n * size + 63) & ~(size_t)63;
-	return piece;
-}
-
-static void carve_group(struct carve *from, struct seq_group *g)
+static void carve_group(struct kv_carve *from, struct seq_group *g)
 {
 	uint32_t spares = 2 * g->n_entries + STACK_MORE, release = 4 * g->n_entries + STACK_MORE;
 
-	g->mirror = carve(from, g->n_entries, sizeof(g->mirror[0]));
-	g->meta = carve(from, g->n_entries, sizeof(g->meta[0]));
-	g->spares = (struct block_stack){carve(from, spares, sizeof(uint64_t)), 0, spares};
-	g->release = (struct block_stack){carve(from, release, sizeof(uint64_t)), 0, release};
-	g->copied = carve(from, g->n_entries, sizeof(g->copied[0]));
+	g->mirror = kv_carve(from, g->n_entries, sizeof(g->mirror[0]));
+	g->meta = kv_carve(from, g->n_entries, sizeof(g->meta[0]));
+	g->spares = (struct block_stack){kv_carve(from, spares, sizeof(uint64_t)), 0, spares};
+	g->release = (struct block_stack){kv_carve(from, release, sizeof(uint64_t)), 0, release};
+	g->copied = kv_carve(from, g->n_entries, sizeof(g->copied[0]));
 }
 
 static int map_memory(struct kvc_seq *seq)
 {
-	struct carve from = {NULL, 0};
+	struct kv_carve from = {NULL, 0};
 
 	for (uint32_t g = 0; g < seq->n_groups; g++)
 		carve_group(&from, &seq->groups[g]);
@@ -130,7 +118,7 @@ static int map_memory(struct kvc_seq *seq)
 				"bytes)",
 				from.used);
 	}
-	from = (struct carve){seq->memory, 0};
+	from = (struct kv_carve){seq->memory, 0};
 	for (uint32_t g = 0; g < seq->n_groups; g++)
 		carve_group(&from, &seq->groups[g]);
 	return 0;

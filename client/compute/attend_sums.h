@@ -23,6 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/compute/carve.h"
+
 /* Of n queries: m [n], l [n], o [n][stride]. */
 struct kv_attend_sums {
 	float *m, *l, *o;
@@ -35,6 +37,16 @@ static inline struct kv_attend_sums kv_attend_sums_at(const struct kv_attend_sum
 {
 	return (struct kv_attend_sums){sums->m + first, sums->l + first,
 				       sums->o + first * sums->stride, sums->stride};
+}
+
+/* Room for those of n queries with values of `width` elements. */
+static inline struct kv_attend_sums kv_attend_sums_carve(struct kv_carve *from, size_t n,
+							 uint32_t width)
+{
+	size_t stride = ((size_t)width + 15) / 16 * 16;
+	float *m = kv_carve(from, n, sizeof(float)), *l = kv_carve(from, n, sizeof(float));
+
+	return (struct kv_attend_sums){m, l, kv_carve(from, n * stride, sizeof(float)), stride};
 }
 
 /* Nothing seen, by n queries with values of `width` elements. */

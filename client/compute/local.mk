@@ -16,6 +16,7 @@ libkvcompute_la_SOURCES = \
 	client/compute/attend_exp.h \
 	client/compute/attend_scalar.c \
 	client/compute/attend_sums.c client/compute/attend_sums.h \
+	client/compute/carve.h \
 	client/compute/codec.c client/compute/codec.h \
 	client/compute/convert.h \
 	client/compute/error.c \

@@ -6,7 +6,6 @@
 
 #include "client/ctl/demo_role.h"
 #include "client/examples/kv_sequence.h"
-#include "client/examples/kv_shared.h"
 
 static int ask_gauges(struct role *r, struct errbuf *err)
 {

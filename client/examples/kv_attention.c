@@ -28,34 +28,16 @@ struct work {
 /* ---- memory ---- */
 
 /* memory NULL: only counts. */
-static void *take(char *memory, size_t *used, size_t n_bytes)
-{
-	void *at = memory ? memory + *used : NULL;
-
-	*used += (n_bytes + 63) / 64 * 64;
-	return at;
-}
-
-static struct kv_attend_sums take_sums(const struct work *w, char *memory, size_t *used)
-{
-	struct kv_attend_sums sums = {.stride = ((size_t)w->width + 15) / 16 * 16};
-
-	sums.m = take(memory, used, w->n * sizeof(float));
-	sums.l = take(memory, used, w->n * sizeof(float));
-	sums.o = take(memory, used, w->n * sums.stride * sizeof(float));
-	return sums;
-}
-
 static size_t lay_out(struct work *w, char *memory)
 {
-	size_t used = 0;
+	struct kv_carve from = {memory, 0};
 
-	w->gather = take(memory, &used, (size_t)w->n * w->width * sizeof(float));
-	w->query_memory = take(memory, &used, kv_attend_query_bytes(w->width, w->n));
-	w->s = take(memory, &used, (size_t)w->n * KV_ATTEND_TILE * sizeof(float));
-	w->span = take_sums(w, memory, &used);
-	w->total = take_sums(w, memory, &used);
-	return used;
+	w->gather = kv_carve(&from, (size_t)w->n * w->width, sizeof(float));
+	w->query_memory = kv_carve(&from, 1, kv_attend_query_bytes(w->width, w->n));
+	w->s = kv_carve(&from, (size_t)w->n * KV_ATTEND_TILE, sizeof(float));
+	w->span = kv_attend_sums_carve(&from, w->n, w->width);
+	w->total = kv_attend_sums_carve(&from, w->n, w->width);
+	return from.used;
 }
 
 static int room_take(struct kv_attention_room *room, struct work *w, struct errbuf *err)
