@@ -377,6 +377,16 @@ KVC_PUBLIC int kvc_scatter(kvc_seq *seq, uint32_t layer, uint64_t n, const uint3
 			   int shared, const void *k, const void *v, const void *const *planes);
 
 /*
+ * Copies vectors inside the open update, as they are stored, with their slot planes: for each head
+ * (or all, with `shared`) slot from[i] to slot to[i], indices as in kvc_scatter; n of them. What is
+ * copied is what was committed. Nothing is quantised again (in a replay journal a row has the
+ * vector as kvc_read gives it). Errors as kvc_scatter; KVC_ERANGE: a slot to copy from that was not
+ * committed. Writer's thread.
+ */
+KVC_PUBLIC int kvc_move(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *from,
+			const uint32_t *to, int shared);
+
+/*
  * Writes slot planes of tokens [first, first + n_tokens) of the open update: planes[i] is
  * [n_tokens][n_query_groups][bytes] of the i-th slot plane of the layout, NULL: zeros stay. Slot
  * planes that are not written are zero. KVC_ENOTFOUND (the layout has none), KVC_ERANGE, KVC_EINVAL
@@ -912,16 +922,6 @@ struct kvc_attend_args {
  * KVC_ENOMEM. Nothing has changed, out may be half written. Writer's thread.
  */
 KVC_PUBLIC int kvc_attend(kvc_seq *seq, uint32_t layer, const struct kvc_attend_args *args);
-
-/*
- * Copies vectors inside the open update, as they are stored, with their slot planes: for each head
- * (or all, with `shared`) slot from[i] to slot to[i], indices as in kvc_scatter; n of them. What is
- * copied is what was committed. Nothing is quantised again (in a replay journal a row has the
- * vector as kvc_read gives it). Errors as kvc_scatter; KVC_ERANGE: a slot to copy from that was not
- * committed. Writer's thread.
- */
-KVC_PUBLIC int kvc_move(kvc_seq *seq, uint32_t layer, uint64_t n, const uint32_t *from,
-			const uint32_t *to, int shared);
 
 /* ---------------------------------------------------------------------------------------------
  * 12  POLICIES
