@@ -15,12 +15,13 @@ const char *const policy_side_names[POLICY_SIDES] = {"position", "policy.norm", 
 const struct kvc_policy_ops *kvc_policy_find(const char *name)
 {
 	const struct kvc_policy_ops *ops = kv_policy_named(name);
+	char names[160];
 
-	if (!ops)
-		kvc_fail(KVC_ENOTFOUND,
-			 "there is no policy \"%s\"; there are dense, ring, lastrec, "
-			 "smart-lastrec, h2o, h2o-orig, h2o-vlen, qh2o, qh2o-vlen",
-			 name ? name : "");
+	if (!ops) {
+		kv_policy_names(names, sizeof(names));
+		kvc_fail(KVC_ENOTFOUND, "there is no policy \"%s\"; there are %s", name ? name : "",
+			 names);
+	}
 	return ops;
 }
 

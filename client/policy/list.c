@@ -1,4 +1,5 @@
-/* The policies of the library by their names; the error text of kvc_policy_find has them too. */
+/* The policies of the library by their names. */
+#include <stdio.h>
 #include <string.h>
 
 #include "client/policy/policy.h"
@@ -15,4 +16,13 @@ const struct kvc_policy_ops *kv_policy_named(const char *name)
 		if (strcmp(policies[i]->name, name) == 0)
 			return policies[i];
 	return NULL;
+}
+
+void kv_policy_names(char *text, size_t n_bytes)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]) && used < n_bytes; i++)
+		used += (size_t)snprintf(text + used, n_bytes - used, "%s%s", i ? ", " : "",
+					 policies[i]->name);
 }

@@ -18,6 +18,9 @@ extern const struct kvc_policy_ops kv_policy_dense, kv_policy_ring, kv_policy_la
 /* The policy of that name, or NULL. */
 const struct kvc_policy_ops *kv_policy_named(const char *name);
 
+/* All names, for people; cut where n_bytes end. */
+void kv_policy_names(char *text, size_t n_bytes);
+
 /* Slots that hold something once the tokens of a plan are in. */
 static inline uint32_t kv_policy_used_then(const struct kvc_policy_layer *layer, uint64_t n_tokens)
 {

@@ -446,7 +446,18 @@ static void test_busy_workers(void **state)
 	pc_free(&c);
 }
 
+static void test_names(void **state)
+{
+	(void)state;
+	assert_null(kvc_policy_find("lru"));
+	assert_int_equal(kvc_error(), KVC_ENOTFOUND);
+	assert_string_equal(kvc_error_text(),
+			    "there is no policy \"lru\"; there are dense, ring, lastrec, "
+			    "smart-lastrec, h2o, h2o-orig, h2o-vlen, qh2o, qh2o-vlen");
+}
+
 static const struct CMUnitTest tests[] = {
+	KT_TEST("an unknown policy is told all names that there are", test_names),
 	KT_TEST("an update has no more tokens than slots, whatever a policy allows", test_no_limit),
 	KT_TEST("a dense policy takes nothing past its bound", test_dense_past_bound),
 	KT_TEST("slots of all heads that cannot be counted are refused", test_too_many_cells),
