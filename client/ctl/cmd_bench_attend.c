@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "client/compute/attend.h"
+#include "client/ctl/bench_value.h"
 #include "client/ctl/demo.h"
 #include "client/ctl/plain_read.h"
 #include "client/ctl/progress.h"
@@ -137,24 +138,10 @@ static int take_options(struct attend_bench *b, const struct ctl_args *args)
 
 /* ---- a cache to attend over ----------------------------------------------------------------- */
 
-/* Sums of random numbers, between -4 and 4: not so far from what keys and queries are like. */
-static float next_value(uint64_t *random)
-{
-	uint64_t r = *random;
-
-	r ^= r << 13;
-	r ^= r >> 7;
-	r ^= r << 17;
-	*random = r;
-	return (float)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) *
-		       0x1p-15f -
-	       4.0f;
-}
-
 static int set_up(struct attend_bench *b)
 {
 	size_t n_row = (size_t)b->n_heads * b->width, n_q = n_row * b->group;
-	uint64_t random = 88172645463325252u;
+	uint64_t random = BENCH_RANDOM;
 
 	b->rows = ctl_alloc(CHUNK_TOKENS * n_row, sizeof(b->rows[0]));
 	b->q = ctl_alloc(n_q, sizeof(b->q[0]));
@@ -163,12 +150,12 @@ static int set_up(struct attend_bench *b)
 		union {
 			float value;
 			uint32_t bits;
-		} x = {next_value(&random)};
+		} x = {bench_value(&random)};
 
 		b->rows[i] = (uint16_t)(x.bits >> 16);
 	}
 	for (size_t i = 0; i < n_q; i++)
-		b->q[i] = next_value(&random);
+		b->q[i] = bench_value(&random);
 	if (b->n_threads > 1)
 		b->workers = kvc_workers_new(b->n_threads);
 	return b->n_threads > 1 && !b->workers ? -1 : 0;

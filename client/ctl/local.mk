@@ -4,6 +4,7 @@
 noinst_LTLIBRARIES += libkvctl.la
 libkvctl_la_SOURCES = \
 	client/ctl/ask.c \
+	client/ctl/bench_value.h \
 	client/ctl/cmd_bench.c \
 	client/ctl/cmd_bench_attend.c \
 	client/ctl/cmd_convert.c \

@@ -3,19 +3,14 @@
 
 #include <stdlib.h>
 
+#include "client/ctl/bench_value.h"
+
 void bench_attend_fill(float *at, size_t n, uint64_t seed)
 {
-	uint64_t random = 88172645463325252u + seed;
+	uint64_t random = BENCH_RANDOM + seed;
 
-	for (size_t i = 0; i < n; i++) {
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
-		at[i] = (float)((random & 0xffff) + (random >> 16 & 0xffff) +
-				(random >> 32 & 0xffff) + (random >> 48)) *
-				0x1p-15f -
-			4.0f;
-	}
+	for (size_t i = 0; i < n; i++)
+		at[i] = bench_value(&random);
 }
 
 unsigned bench_attend_n_seqs(uint64_t n_bytes)

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "client/compute/codec.h"
+#include "client/ctl/bench_value.h"
 #include "tests/bench/bench.h"
 
 #define FULL_BYTES ((size_t)512 << 20)
@@ -36,24 +37,17 @@ static char *room(size_t n_bytes)
 	return at;
 }
 
-/* Sums of four random numbers: not so far from what keys and values are like. */
+/* The upper halves of f32. */
 static void fill_vectors(char *at)
 {
-	uint64_t random = 88172645463325252u;
+	uint64_t random = BENCH_RANDOM;
 
 	for (size_t i = 0; i < FULL_BYTES; i += 2) {
 		union {
 			float value;
 			uint16_t halves[2];
-		} x;
+		} x = {bench_value(&random)};
 
-		random ^= random << 13;
-		random ^= random >> 7;
-		random ^= random << 17;
-		x.value = (float)((random & 0xffff) + (random >> 16 & 0xffff) +
-				  (random >> 32 & 0xffff) + (random >> 48)) *
-				  0x1p-15f -
-			  4.0f;
 		memcpy(at + i, &x.halves[1], 2);
 	}
 }
