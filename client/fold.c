@@ -6,8 +6,6 @@
  * row. If it fails, or the writer dies before the swap, everything is as it was. Writer's thread;
  * asks the daemon for the blocks that it lacks.
  */
-#include "client/fold.h"
-
 #include <string.h>
 
 #include "client/codecs.h"
@@ -123,18 +121,6 @@ static void needs(struct fold *f, uint32_t need[KV_GROUPS_MAX])
 										 f->end_tokens)) -
 				     f->seq->groups[g].end_block);
 	}
-}
-
-void fold_need(struct kvc_seq *seq, uint64_t keep_rows, uint32_t need[KV_GROUPS_MAX])
-{
-	uint64_t record = last_folded(seq, keep_rows);
-	struct fold f;
-
-	memset(need, 0, KV_GROUPS_MAX * sizeof(need[0]));
-	if (record == UINT64_MAX)
-		return;
-	f = fold_of(seq, record);
-	needs(&f, need);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ libkvclient_la_SOURCES += \
 	client/diff.c \
 	client/digest.c \
 	client/error.c client/error.h \
-	client/fold.c client/fold.h \
+	client/fold.c \
 	client/inplace.c client/inplace.h \
 	client/journal.c client/journal.h \
 	client/journal_check.c \

@@ -306,9 +306,6 @@ void update_close(struct kvc_writer *writer);
  * rolled back of journal and states. After a publish. */
 void update_settle(struct kvc_seq *seq, const struct kv_head *head);
 
-/* Block numbers [first, end) of a group leave the handle. */
-void update_leave(struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t end);
-
 /* What was rolled back of a group is forgotten. */
 void update_drop_future(struct kvc_seq *seq, uint32_t group);
 

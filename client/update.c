@@ -173,7 +173,8 @@ void update_head(struct kvc_seq *seq, const struct kv_head *head)
 
 /* ---- blocks that leave -------------------------------------------------------------------- */
 
-void update_leave(struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t end)
+/* Block numbers [first, end) of a group leave the handle. */
+static void leave(struct kvc_seq *seq, uint32_t group, uint64_t first, uint64_t end)
 {
 	uint64_t freeze_now = atomic_load_explicit(&seq->shm->freeze_count, memory_order_acquire);
 	struct seq_group *g = &seq->groups[group];
@@ -194,14 +195,14 @@ static void settle_group(struct kvc_seq *seq, uint32_t group)
 	if (seq->layout->fields->groups[group].kind == KV_GROUP_LAYERS ||
 	    (seq->layout->fields->groups[group].kind == KV_GROUP_JOURNAL && window.n == 0)) {
 		if (g->end_block > end) {
-			update_leave(seq, group, g->first_block > end ? g->first_block : end,
-				     g->end_block);
+			leave(seq, group, g->first_block > end ? g->first_block : end,
+			      g->end_block);
 			g->end_block = end;
 		}
 		if (window.n == 0)
 			g->first_block = g->end_block = end;
 	} else if (window.n && window.first > g->first_block) {
-		update_leave(seq, group, g->first_block, window.first);
+		leave(seq, group, g->first_block, window.first);
 		g->first_block = window.first;
 	}
 	g->pending_end = g->end_block;
@@ -222,7 +223,7 @@ void update_drop_future(struct kvc_seq *seq, uint32_t group)
 
 	if (g->end_block <= end)
 		return;
-	update_leave(seq, group, end, g->end_block);
+	leave(seq, group, end, g->end_block);
 	g->end_block = g->pending_end = end;
 }
 

@@ -357,7 +357,8 @@ out:
 	return rc;
 }
 
-uint64_t role_copied_bytes(const struct role *r)
+/* Bytes that this session copied because a block was shared. */
+static uint64_t copied_bytes(const struct role *r)
 {
 	const struct kv_shm_head *head = r->session->segment;
 	const struct kv_shm_writer *writers = (const void *)((const char *)head +
@@ -403,7 +404,7 @@ static int play_sample(struct role *r, struct errbuf *err)
 	if (kvc_journal_info(r->seq, &journal))
 		return kv_sequence_error(err);
 	r->report.journal_bytes = journal.n_bytes;
-	r->report.n_copied_bytes = role_copied_bytes(r);
+	r->report.n_copied_bytes = copied_bytes(r);
 	return 0;
 }
 

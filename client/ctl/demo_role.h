@@ -64,9 +64,6 @@ role_fn role_use_sequence;
 /* Samples n tokens behind `last`, which is moved on. */
 int role_sample(struct role *r, uint64_t seed, uint32_t *last, size_t n, struct errbuf *err);
 
-/* Bytes that this session copied because a block was shared. */
-uint64_t role_copied_bytes(const struct role *r);
-
 /* ---- demo_journal.c ------------------------------------------------------------------------- */
 
 /* Four samples, one after the other, on private memory. */
