@@ -1,2 +1,7 @@
-# Nothing is built here yet. The disk store and its I/O engines will be. Until then
-# caches live as long as the keeper, or the descriptor store of systemd.
+# The disk tier: I/O engines and the store. It knows proto/ and nothing of the daemon.
+noinst_LTLIBRARIES += libkvoffload.la
+libkvoffload_la_CFLAGS = $(AM_CFLAGS) $(URING_CFLAGS)
+libkvoffload_la_LIBADD = libkvproto.la $(URING_LIBS)
+libkvoffload_la_SOURCES = \
+	offload/io.h \
+	offload/store.h

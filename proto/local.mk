@@ -6,14 +6,22 @@ noinst_LTLIBRARIES += libkvwire.la libkvproto.la
 proto/kvcache.pb-c.h: proto/kvcache.pb-c.c
 proto/kvcache.pb-c.c: proto/kvcache.proto
 	$(AM_V_GEN)$(MKDIR_P) proto && \
-		$(PROTOC_C) --proto_path=$(srcdir)/proto --c_out=proto kvcache.proto
+		$(PROTOC_C) --proto_path=$(srcdir) --c_out=. proto/kvcache.proto
 
-BUILT_SOURCES += proto/kvcache.pb-c.c proto/kvcache.pb-c.h
-CLEANFILES += proto/kvcache.pb-c.c proto/kvcache.pb-c.h
-EXTRA_DIST += proto/kvcache.proto
+proto/saved.pb-c.h: proto/saved.pb-c.c
+proto/saved.pb-c.c: proto/saved.proto proto/kvcache.proto
+	$(AM_V_GEN)$(MKDIR_P) proto && \
+		$(PROTOC_C) --proto_path=$(srcdir) --c_out=. proto/saved.proto
+
+wire_sources = \
+	proto/kvcache.pb-c.c proto/kvcache.pb-c.h \
+	proto/saved.pb-c.c proto/saved.pb-c.h
+BUILT_SOURCES += $(wire_sources)
+CLEANFILES += $(wire_sources)
+EXTRA_DIST += proto/kvcache.proto proto/saved.proto
 
 libkvwire_la_CFLAGS = $(KV_CFLAGS) $(PROTOBUF_C_CFLAGS) -w
-nodist_libkvwire_la_SOURCES = proto/kvcache.pb-c.c proto/kvcache.pb-c.h
+nodist_libkvwire_la_SOURCES = $(wire_sources)
 libkvwire_la_LIBADD = $(PROTOBUF_C_LIBS)
 
 libkvproto_la_SOURCES = \

@@ -38,6 +38,7 @@
 	X(EPOOL, 41, "pool is exhausted") \
 	X(EQUOTA, 42, "quota is reached") \
 	X(ELIMIT, 43, "limit is reached") \
+	X(EIO, 44, "disk is full or fails") \
 	/* the way there and back */ \
 	X(ETIMEOUT, 60, "deadline passed") \
 	X(ECANCELLED, 61, "cancelled") \
