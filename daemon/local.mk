@@ -90,6 +90,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/events.c daemon/events.h \
 	daemon/holds.c \
 	daemon/idlist.c daemon/idlist.h \
+	daemon/job_verify.c \
 	daemon/jobs.c daemon/jobs.h \
 	daemon/live.c daemon/live.h \
 	daemon/names.c daemon/names.h \

@@ -224,6 +224,7 @@ struct core {
 	struct pool pool;
 	struct arena_memory memory;
 	struct idlist layouts, arenas, sessions, objects, states, jobs;
+	uint64_t last_job; /* that had a turn */
 	struct object *names[NAME_BUCKETS];
 	struct arena *dirty; /* arenas with blocks to be zeroed */
 	struct table_return *tables_back;
