@@ -194,6 +194,11 @@ static uint64_t checksum_of(const struct store_head *head, const void *body)
 void store_head_seal(struct store_head *head, uint64_t magic, const void *body, size_t n_bytes)
 {
 	*head = (struct store_head){.magic = magic, .version = STORE_VERSION, .n_bytes = n_bytes};
+	store_head_reseal(head, body);
+}
+
+void store_head_reseal(struct store_head *head, const void *body)
+{
 	head->checksum = checksum_of(head, body);
 }
 

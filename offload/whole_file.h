@@ -44,6 +44,8 @@ ssize_t whole_file_pread(int fd, void *bytes, size_t n_bytes, uint64_t off);
 
 /* Fills the head of the bytes that follow. */
 void store_head_seal(struct store_head *head, uint64_t magic, const void *body, size_t n_bytes);
+/* Only its checksum, of what it says. */
+void store_head_reseal(struct store_head *head, const void *body);
 
 /*
  * Checks a head and what follows it; a file may be longer than they are. 0, or -1 with err:
