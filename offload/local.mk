@@ -4,4 +4,15 @@ libkvoffload_la_CFLAGS = $(AM_CFLAGS) $(URING_CFLAGS)
 libkvoffload_la_LIBADD = libkvproto.la $(URING_LIBS)
 libkvoffload_la_SOURCES = \
 	offload/io.h \
-	offload/store.h
+	offload/saved.c \
+	offload/saved_file.c offload/saved_file.h \
+	offload/slots.c offload/slots.h \
+	offload/slots_index.c \
+	offload/images.c \
+	offload/store.c offload/store.h \
+	offload/store_claims.c \
+	offload/store_format.h \
+	offload/store_impl.h \
+	offload/store_open.c \
+	offload/store_room.c \
+	offload/whole_file.c offload/whole_file.h

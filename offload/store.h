@@ -33,7 +33,7 @@
 #define STORE_IMAGE_BYTES_MAX (UINT64_C(64) << 20) /* of one block */
 #define STORE_PAGE 4096u                           /* images take multiples of this */
 
-/* Where an image is: class of slot size << 40 | slot, plus 1; 0 is none. */
+/* Where an image is: bytes of its slot / STORE_PAGE << 40 | slot; 0 is none. */
 typedef uint64_t store_place;
 
 struct store_check {
@@ -82,7 +82,8 @@ store_place store_alloc(struct store *store, const struct store_identity *identi
 			const struct store_check *check, struct errbuf *err);
 /* The bytes are written: writes the index record. 0, or -1 with KV_EIO: the slot is given back. */
 int store_commit(struct store *store, store_place place, struct errbuf *err);
-void store_abort(struct store *store, store_place place); /* instead of store_commit() */
+/* Instead of store_commit(). No transfer to the place may be under way any more. */
+void store_abort(struct store *store, store_place place);
 
 /* One use more / less. A place that a client of this module got from nowhere is refused: false. */
 bool store_use(struct store *store, store_place place);
@@ -91,8 +92,8 @@ void store_unuse(struct store *store, store_place place);
 /* The image turned out to be damaged: it is not found any more, and goes with its last use. */
 void store_drop(struct store *store, store_place place);
 
-/* Where it is: number of the slot file for io_file_add (its descriptor), offset, bytes with
- * filling. Files are opened when first used; store_files() calls fn for each that is open. */
+/* Where it is: slot file (its descriptor, for io_file_add; open until store_close(), at most 64
+ * different ones), offset, bytes with filling. */
 int store_fd(const struct store *store, store_place place);
 uint64_t store_off(const struct store *store, store_place place);
 uint64_t store_room_bytes(const struct store *store, store_place place);

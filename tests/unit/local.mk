@@ -217,5 +217,28 @@ tests_unit_test_policy_traces_SOURCES = \
 tests_unit_test_policy_traces_LDADD = \
 	libkvtest.la libkvclient.la libkvdaemon.la $(XXHASH_LIBS) -lm
 
+# the disk store
+store_world = tests/unit/store-world.c tests/unit/store-world.h
+store_libs = libkvtest.la libkvoffload.la libkvproto.la
+unit_tests += \
+	tests/unit/test-store \
+	tests/unit/test-store-damage \
+	tests/unit/test-store-kill \
+	tests/unit/test-store-model \
+	tests/unit/test-store-open \
+	tests/unit/test-store-saved
+tests_unit_test_store_SOURCES = tests/unit/test-store.c $(store_world)
+tests_unit_test_store_LDADD = $(store_libs)
+tests_unit_test_store_damage_SOURCES = tests/unit/test-store-damage.c $(store_world)
+tests_unit_test_store_damage_LDADD = $(store_libs)
+tests_unit_test_store_kill_SOURCES = tests/unit/test-store-kill.c $(store_world)
+tests_unit_test_store_kill_LDADD = $(store_libs)
+tests_unit_test_store_model_SOURCES = tests/unit/test-store-model.c $(store_world)
+tests_unit_test_store_model_LDADD = $(store_libs)
+tests_unit_test_store_open_SOURCES = tests/unit/test-store-open.c $(store_world)
+tests_unit_test_store_open_LDADD = $(store_libs)
+tests_unit_test_store_saved_SOURCES = tests/unit/test-store-saved.c $(store_world)
+tests_unit_test_store_saved_LDADD = $(store_libs)
+
 check_PROGRAMS += $(unit_tests)
 TESTS += $(unit_tests)
