@@ -1,7 +1,7 @@
 # The daemon: libkvdaemon.la holds all of it but main.c, so that tests link what ships.
 noinst_LTLIBRARIES += libkvdaemon.la
 
-libkvdaemon_la_LIBADD = libkvproto.la $(NANOMSG_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS)
+libkvdaemon_la_LIBADD = libkvoffload.la libkvproto.la $(NANOMSG_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS)
 libkvdaemon_la_SOURCES =
 
 sbin_PROGRAMS += kvcached
@@ -90,7 +90,14 @@ libkvdaemon_la_SOURCES += \
 	daemon/events.c daemon/events.h \
 	daemon/holds.c \
 	daemon/idlist.c daemon/idlist.h \
+	daemon/disk.c daemon/disk.h \
+	daemon/image.c daemon/image.h \
+	daemon/job_check.c \
+	daemon/job_load.c \
+	daemon/job_save.c \
 	daemon/job_verify.c \
+	daemon/saved_state.c daemon/saved_state.h \
+	daemon/commands_saved.c \
 	daemon/jobs.c daemon/jobs.h \
 	daemon/live.c daemon/live.h \
 	daemon/names.c daemon/names.h \

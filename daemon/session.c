@@ -328,3 +328,8 @@ void sessions_forget_emptied(struct core *core)
 			i++;
 	}
 }
+
+bool session_is_operator(const struct session *session)
+{
+	return session->uid == 0 || session->uid == (uint32_t)geteuid();
+}

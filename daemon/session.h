@@ -107,4 +107,8 @@ void session_watch_load(struct session *session, uint64_t id, const char *name, 
 /* Fires and forgets the watches whose names exist. */
 void sessions_fire_watches(struct core *core);
 
+/* Root and the daemon's own user see all users' things, may end sessions and look after the store;
+ * they change nothing else of others. */
+bool session_is_operator(const struct session *session);
+
 #endif

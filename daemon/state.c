@@ -12,6 +12,7 @@
 
 #include "daemon/arena_store.h"
 #include "daemon/command.h"
+#include "daemon/disk.h"
 #include "daemon/events.h"
 #include "daemon/jobs.h"
 #include "daemon/objects.h"
@@ -274,6 +275,7 @@ struct core *core_new(struct core_env *env, struct errbuf *err)
 		core_free(core);
 		return NULL;
 	}
+	core->disk = disk_new(core);
 	on_tick(core);
 	state_commit(core);
 	return core;
@@ -312,6 +314,7 @@ void core_free(struct core *core)
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
 	commands_free_all(core);
 	jobs_free_all(core);
+	disk_free(core->disk);
 	while (core->tables_back) {
 		struct table_return *next = core->tables_back->next;
 

@@ -39,6 +39,7 @@
 #define LAYOUTS_PER_USER_MAX 1024u
 
 struct command;
+struct disk;
 struct job;
 struct session;
 
@@ -223,6 +224,7 @@ struct core {
 	uint64_t next_id;
 	struct pool pool;
 	struct arena_memory memory;
+	struct disk *disk; /* NULL: none is configured */
 	struct idlist layouts, arenas, sessions, objects, states, jobs;
 	uint64_t last_job; /* that had a turn */
 	struct object *names[NAME_BUCKETS];
