@@ -91,6 +91,14 @@ int image_read_piece(struct core *core, const struct image *image, uint32_t regi
 	return 0;
 }
 
+void image_hash(const XXH3_state_t *state, uint8_t out[16])
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+	memcpy(out, canonical.digest, sizeof(canonical.digest));
+}
+
 int image_check_layout(const struct kv_layout *layout, struct errbuf *err)
 {
 	for (uint32_t g = 0; g < layout->n_groups; g++)

@@ -34,6 +34,9 @@ bool image_is_full(const struct image *image);
 int image_read_piece(struct core *core, const struct image *image, uint32_t region, char *out,
 		     struct errbuf *err);
 
+/* What a hash comes to, as digests and checksums are stored. */
+void image_hash(const XXH3_state_t *state, uint8_t out[16]);
+
 /* KV_ETOOBIG unless blocks of the layout are small enough for the disk. */
 int image_check_layout(const struct kv_layout *layout, struct errbuf *err);
 

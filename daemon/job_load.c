@@ -141,14 +141,6 @@ static void scatter(struct load *load, const struct load_read *read)
 	}
 }
 
-static void take_hash(XXH3_state_t *state, uint8_t out[16])
-{
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
-	memcpy(out, canonical.digest, 16);
-}
-
 static void say_damaged(struct load *load, const struct load_read *read)
 {
 	const struct kv_layout *layout = load->state->layout->layout;
@@ -192,13 +184,13 @@ static void check_image(struct load *load, const struct load_read *read)
 		image_ranges(&image, r, ranges);
 		XXH3_128bits_update(load->block, piece, ranges[0].to);
 	}
-	take_hash(load->check, check.bytes);
+	image_hash(load->check, check.bytes);
 	if (memcmp(check.bytes,
 		   group_of(load, read->group)->checks.data + read->index * STORE_CHECK_BYTES,
 		   sizeof(check.bytes)) != 0)
 		say_damaged(load, read);
 	else if (has_digest)
-		take_hash(load->block, load->digests[read->group][read->index].bytes);
+		image_hash(load->block, load->digests[read->group][read->index].bytes);
 }
 
 static void on_read(struct io_request *request, int result)

@@ -7,6 +7,7 @@
 
 #include "daemon/arena_store.h"
 #include "daemon/digest_rest.h"
+#include "daemon/image.h"
 #include "daemon/jobs.h"
 #include "daemon/objects.h"
 #include "daemon/source.h"
@@ -72,10 +73,7 @@ static int read_chunk(struct verify *verify, const struct arena *arena, uint32_t
 /* All regions are read: the digest, and the next block begins with the first. */
 static void block_digest(struct verify *verify, struct kv_block_digest *out)
 {
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(verify->block_state));
-	memcpy(out->bytes, canonical.digest, sizeof(out->bytes));
+	image_hash(verify->block_state, out->bytes);
 	verify->region = 0;
 }
 

@@ -96,6 +96,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/job_load.c \
 	daemon/job_save.c \
 	daemon/job_verify.c \
+	daemon/save.h daemon/save_images.c \
 	daemon/saved_state.c daemon/saved_state.h \
 	daemon/commands_saved.c \
 	daemon/jobs.c daemon/jobs.h \
