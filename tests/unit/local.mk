@@ -125,6 +125,12 @@ tests_unit_test_runtime_dir_LDADD = libkvtest.la libkvdaemon.la
 tests_unit_test_settings_SOURCES = tests/unit/test-settings.c
 tests_unit_test_settings_LDADD = libkvtest.la libkvdaemon.la
 
+# the disk tier
+io_world = tests/unit/io-world.c tests/unit/io-world.h
+unit_tests += tests/unit/test-io
+tests_unit_test_io_SOURCES = tests/unit/test-io.c $(io_world)
+tests_unit_test_io_LDADD = libkvtest.la libkvoffload.la
+
 # the library's control part
 client_fake = tests/unit/client-fake.c tests/unit/client-fake.h
 unit_tests += \
