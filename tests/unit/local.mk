@@ -241,6 +241,7 @@ unit_tests += \
 	tests/unit/test-store-damage \
 	tests/unit/test-store-faults \
 	tests/unit/test-store-full \
+	tests/unit/test-store-golden \
 	tests/unit/test-store-kill \
 	tests/unit/test-store-model \
 	tests/unit/test-store-open \
@@ -254,6 +255,9 @@ tests_unit_test_store_faults_LDADD = $(store_libs)
 tests_unit_test_store_faults_LDFLAGS = $(AM_LDFLAGS) $(store_wrapped)
 tests_unit_test_store_full_SOURCES = tests/unit/test-store-full.c $(store_world)
 tests_unit_test_store_full_LDADD = $(store_libs)
+tests_unit_test_store_golden_SOURCES = tests/unit/test-store-golden.c $(store_world)
+tests_unit_test_store_golden_LDADD = $(store_libs)
+EXTRA_DIST += tests/data/store
 tests_unit_test_store_kill_SOURCES = tests/unit/test-store-kill.c $(store_world)
 tests_unit_test_store_kill_LDADD = $(store_libs)
 tests_unit_test_store_model_SOURCES = tests/unit/test-store-model.c $(store_world)
