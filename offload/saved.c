@@ -465,8 +465,9 @@ static struct saved_entry *load(struct store *store, const char *file_name, stru
 	int rc = whole_file_read(store->saved_fd, file_name, STORE_SAVED_BYTES_MAX, &bytes,
 				 &n_bytes);
 
-	if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE) {
-		errbuf_errno(err, KV_ENOMEM, -rc, "cannot read %s/saved/%s", store->dir, file_name);
+	if (rc && !whole_file_is_damaged(rc)) {
+		errbuf_errno(err, rc == -ENOMEM ? KV_ENOMEM : KV_EIO, -rc,
+			     "cannot read %s/saved/%s", store->dir, file_name);
 		return NULL;
 	}
 	if (rc)

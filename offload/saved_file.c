@@ -112,16 +112,20 @@ int saved_pack(const Kv__Saved__Saved *head, void **bytes, size_t *n_bytes, stru
 /* A short message can ask for many objects: memory is bounded by what bytes of sense take. */
 struct budget {
 	size_t n_left;
+	bool is_out_of_memory; /* there was none, although it would have been allowed */
 };
 
 static void *budget_alloc(void *arg, size_t n)
 {
 	struct budget *budget = arg;
+	void *pointer;
 
 	if (n > budget->n_left)
 		return NULL;
 	budget->n_left -= n;
-	return malloc(n);
+	pointer = malloc(n);
+	budget->is_out_of_memory |= !pointer;
+	return pointer;
 }
 
 static void budget_free(void *arg, void *pointer)
@@ -130,12 +134,17 @@ static void budget_free(void *arg, void *pointer)
 	free(pointer);
 }
 
-static Kv__Saved__Saved *unpack(const uint8_t *body, size_t n_bytes)
+static Kv__Saved__Saved *unpack(const uint8_t *body, size_t n_bytes, struct errbuf *err)
 {
-	struct budget budget = {(size_t)4 * n_bytes + (1u << 20)};
+	struct budget budget = {(size_t)4 * n_bytes + (1u << 20), false};
 	ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
+	Kv__Saved__Saved *saved = kv__saved__saved__unpack(&allocator, n_bytes, body);
 
-	return kv__saved__saved__unpack(&allocator, n_bytes, body);
+	if (!saved && budget.is_out_of_memory)
+		errbuf_set(err, KV_ENOMEM, "no memory for the list of its blocks");
+	else if (!saved)
+		errbuf_set(err, KV_ECORRUPT, "it holds no message that can be read");
+	return saved;
 }
 
 Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[STORE_LAYOUT_BYTES],
@@ -147,14 +156,10 @@ Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[
 	if (store_head_check(bytes, n_bytes, STORE_SAVED_MAGIC, err))
 		return NULL;
 	memcpy(&head, bytes, sizeof(head));
-	saved = unpack((const uint8_t *)bytes + sizeof(head), head.n_bytes);
-	if (!saved) {
-		errbuf_set(err, KV_ECORRUPT, "it holds no message that can be read");
-		return NULL;
-	}
-	if (saved_check(saved, layout, err)) {
+	saved = unpack((const uint8_t *)bytes + sizeof(head), head.n_bytes, err);
+	if (saved && saved_check(saved, layout, err)) {
 		kv__saved__saved__free_unpacked(saved, NULL);
-		return NULL;
+		saved = NULL;
 	}
 	return saved;
 }

@@ -51,7 +51,7 @@ static int lock_data(int fd, const char *path, struct errbuf *err)
 			  path);
 }
 
-static int check_is_file(int fd, const char *path, struct errbuf *err)
+static int check_is_file(int fd, const char *path, uint64_t *n_bytes, struct errbuf *err)
 {
 	struct stat st;
 
@@ -59,6 +59,7 @@ static int check_is_file(int fd, const char *path, struct errbuf *err)
 		return errbuf_errno(err, KV_EIO, errno, "cannot look at %s", path);
 	if (!S_ISREG(st.st_mode))
 		return errbuf_set(err, KV_EPERM, "%s is no ordinary file; move it away", path);
+	*n_bytes = (uint64_t)st.st_size;
 	return 0;
 }
 
@@ -74,6 +75,7 @@ int slots_open(struct slots *slots, const char *dir, uint32_t slot_bytes, struct
 {
 	const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
 	char data[4096], index[4096];
+	uint64_t n_bytes;
 
 	*slots = (struct slots){
 		.slot_bytes = slot_bytes,
@@ -87,16 +89,19 @@ int slots_open(struct slots *slots, const char *dir, uint32_t slot_bytes, struct
 	    path_of(index, sizeof(index), dir, slot_bytes, "index", err))
 		return -1;
 	slots->data_fd = open_data(data, flags, 0600, &slots->align, err);
-	if (slots->data_fd < 0 || check_is_file(slots->data_fd, data, err) ||
+	if (slots->data_fd < 0 || check_is_file(slots->data_fd, data, &n_bytes, err) ||
 	    lock_data(slots->data_fd, data, err))
 		goto fail;
+	slots->n_in_file = n_bytes / slot_bytes;
+	if (slots->n_in_file > STORE_SLOTS_MAX)
+		slots->n_in_file = STORE_SLOTS_MAX;
 	KV_FAULT_POINT();
 	slots->index_fd = open(index, flags, 0600);
 	if (slots->index_fd < 0) {
 		errbuf_errno(err, KV_EIO, errno, "cannot open %s", index);
 		goto fail;
 	}
-	if (check_is_file(slots->index_fd, index, err))
+	if (check_is_file(slots->index_fd, index, &n_bytes, err))
 		goto fail;
 	KV_FAULT_POINT();
 	return 0;
@@ -113,17 +118,6 @@ void slots_close(struct slots *slots)
 		close(slots->index_fd);
 	free(slots->all);
 	*slots = (struct slots){.data_fd = -1, .index_fd = -1};
-}
-
-uint64_t slots_in_file(const struct slots *slots)
-{
-	struct stat st;
-	uint64_t n;
-
-	if (fstat(slots->data_fd, &st) || st.st_size < 0)
-		return 0;
-	n = (uint64_t)st.st_size / slots->slot_bytes;
-	return n < STORE_SLOTS_MAX ? n : STORE_SLOTS_MAX;
 }
 
 int slots_reach(struct slots *slots, uint64_t n_slots)

@@ -53,6 +53,7 @@ struct slots {
 	int data_fd, index_fd;
 	struct slot *all; /* [n_slots] */
 	uint64_t n_slots, n_room;
+	uint64_t n_in_file; /* when it was opened: slots that the slot file has room for */
 	uint64_t n_ready;
 	struct slot_list free, cached, holes;
 	bool is_trusted; /* the index is of the store's last life, and written in order */
@@ -64,9 +65,6 @@ struct slots {
  * process that has ended. 0, or -1 with err. */
 int slots_open(struct slots *slots, const char *dir, uint32_t slot_bytes, struct errbuf *err);
 void slots_close(struct slots *slots);
-
-/* Slots that the slot file has room for. */
-uint64_t slots_in_file(const struct slots *slots);
 
 /* Memory for n slots; those that are new are free and in no list yet. 0 or -ENOMEM. */
 int slots_reach(struct slots *slots, uint64_t n_slots);

@@ -130,7 +130,7 @@ static int read_records(struct slots *slots, uint64_t n_slots, struct errbuf *er
 
 int slots_read_index(struct slots *slots, const struct store_about *about, struct errbuf *err)
 {
-	uint64_t n_slots = slots_in_file(slots), n_records;
+	uint64_t n_records;
 	struct index_page page;
 	struct stat st;
 	ssize_t n;
@@ -147,7 +147,8 @@ int slots_read_index(struct slots *slots, const struct store_about *about, struc
 		return -1;
 	n_records = ((uint64_t)st.st_size - STORE_INDEX_OFF) / sizeof(struct store_record);
 	slots->is_trusted = page.index.life == about->life;
-	return read_records(slots, n_records < n_slots ? n_records : n_slots, err);
+	return read_records(slots, n_records < slots->n_in_file ? n_records : slots->n_in_file,
+			    err);
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */

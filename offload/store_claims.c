@@ -25,6 +25,7 @@
 struct claim {
 	uint64_t n_made; /* uses so far */
 	char why[160];   /* not */
+	bool is_out_of_memory;
 };
 
 static bool fail(struct claim *claim, store_place place, const char *why)
@@ -38,22 +39,23 @@ static bool fail(struct claim *claim, store_place place, const char *why)
 
 /* The slot of a claim, be it that the index did not reach that far. */
 static struct slot *claimed_slot(struct store *store, store_place place, const struct slot *image,
-				 struct slots **slots)
+				 struct slots **slots, bool *is_out_of_memory)
 {
 	uint64_t number = place & ((UINT64_C(1) << PLACE_SLOT_BITS) - 1);
 
 	*slots = store_class(store, (place >> PLACE_SLOT_BITS) * STORE_PAGE);
 	if (!*slots || (*slots)->slot_bytes != store_round_up(image->n_bytes) ||
-	    number >= slots_in_file(*slots) || slots_reach(*slots, number + 1))
+	    number >= (*slots)->n_in_file)
 		return NULL;
-	return &(*slots)->all[number];
+	*is_out_of_memory = slots_reach(*slots, number + 1) != 0;
+	return *is_out_of_memory ? NULL : &(*slots)->all[number];
 }
 
 static bool claim_place(struct store *store, store_place place, const struct slot *image, void *arg)
 {
 	struct claim *claim = arg;
 	struct slots *slots;
-	struct slot *slot = claimed_slot(store, place, image, &slots);
+	struct slot *slot = claimed_slot(store, place, image, &slots, &claim->is_out_of_memory);
 
 	if (!slot)
 		return fail(claim, place, "there is no such slot");
@@ -83,24 +85,28 @@ static bool unclaim_place(struct store *store, store_place place, const struct s
 	if (!claim->n_made)
 		return false;
 	claim->n_made--;
-	slot = claimed_slot(store, place, image, &slots);
+	slot = claimed_slot(store, place, image, &slots, &claim->is_out_of_memory);
 	if (!--slot->n_uses && slot->is_remade)
 		*slot = (struct slot){.state = SLOT_FREE};
 	return true;
 }
 
-static void claim(struct store *store, struct saved_entry *entry)
+static int claim(struct store *store, struct saved_entry *entry, struct errbuf *err)
 {
 	const Kv__Saved__Saved *head = entry->saved.head;
 	struct claim claim = {0};
 
 	if (saved_each_place(head, entry->layout, claim_place, store, &claim)) {
 		saved_insert(store, entry);
-		return;
+		return 0;
 	}
+	if (claim.is_out_of_memory)
+		return errbuf_set(err, KV_ENOMEM, "no memory for the slots of %s",
+				  entry->saved.head->name);
 	saved_each_place(head, entry->layout, unclaim_place, store, &claim);
 	saved_set_file_aside(store, entry->file_name, claim.why);
 	saved_entry_free(entry);
+	return 0;
 }
 
 /* ---- all of them -------------------------------------------------------------------------- */
@@ -163,7 +169,8 @@ int claims_settle(struct store *store, struct saved_entry **entries, size_t n, s
 	for (size_t i = 0; i < n; i++) {
 		if (entries[i]->saved.head->number >= store->next_number)
 			store->next_number = entries[i]->saved.head->number + 1;
-		claim(store, entries[i]);
+		if (claim(store, entries[i], err))
+			return -1;
 		entries[i] = NULL;
 	}
 	for (uint32_t c = 0; c < store->n_classes; c++)

@@ -190,6 +190,9 @@ static int read_about(struct store *store, struct errbuf *err)
 	free(bytes);
 	if (why.status == KV_EVERSION)
 		return errbuf_set(err, KV_EVERSION, "%s/" ABOUT_FILE ": %s", store->dir, why.text);
+	if (rc && rc != -ENOENT && !whole_file_is_damaged(rc))
+		return errbuf_errno(err, rc == -ENOMEM ? KV_ENOMEM : KV_EIO, -rc,
+				    "cannot read %s/" ABOUT_FILE, store->dir);
 	make_about(&store->about);
 	if (rc == -ENOENT)
 		return 0;
@@ -204,17 +207,35 @@ static int read_about(struct store *store, struct errbuf *err)
 	return 0;
 }
 
+/* On a disk without room for a second one: 96 bytes are in one sector, and are written at once. */
+static int overwrite_about(const struct store *store, const struct about_file *file)
+{
+	int fd = openat(store->dir_fd, ABOUT_FILE, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), rc;
+
+	if (fd < 0)
+		return -errno;
+	rc = whole_file_pwrite(fd, file, sizeof(*file), 0);
+	if (!rc && fsync(fd))
+		rc = -errno;
+	close(fd);
+	return rc;
+}
+
 int store_write_about(struct store *store)
 {
 	struct about_file file = {.about = store->about};
 	bool is_there;
+	int rc;
 
 	file.about.next_number = store->next_number;
 	if (!file.about.closed_in_order)
 		file.about.next_number += NUMBERS_AHEAD;
 	store_head_seal(&file.head, STORE_MAGIC, &file.about, sizeof(file.about));
 	store->about.next_number = file.about.next_number;
-	return whole_file_write(store->dir_fd, ABOUT_FILE, &file, sizeof(file), &is_there);
+	rc = whole_file_write(store->dir_fd, ABOUT_FILE, &file, sizeof(file), &is_there);
+	if (rc == -ENOSPC || rc == -EDQUOT)
+		rc = overwrite_about(store, &file);
+	return rc;
 }
 
 /* ---- slot files --------------------------------------------------------------------------- */
@@ -241,7 +262,7 @@ static int read_index(struct store *store, struct slots *slots, struct errbuf *e
 
 	if (slots_read_index(slots, &store->about, &why) == 0) {
 		slots->is_trusted &= store->is_closed_in_order;
-		if (slots->is_stale && slots_in_file(slots))
+		if (slots->is_stale && slots->n_in_file)
 			store_say(store,
 				  "%s/blocks-%u.index: records are damaged or missing; what saved "
 				  "snapshots say of them counts",

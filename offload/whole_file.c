@@ -184,6 +184,11 @@ int whole_file_read(int dir_fd, const char *name, size_t n_max, void **bytes, si
 	return rc;
 }
 
+bool whole_file_is_damaged(int rc)
+{
+	return rc == -EIO || rc == -EFBIG || rc == -ELOOP || rc == -EINVAL;
+}
+
 /* ---- heads -------------------------------------------------------------------------------- */
 
 static uint64_t checksum_of(const struct store_head *head, const void *body)

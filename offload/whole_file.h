@@ -24,6 +24,10 @@ int whole_file_write(int dir_fd, const char *name, const void *bytes, size_t n_b
  * symbolic link, -EINVAL something else that is no file. */
 int whole_file_read(int dir_fd, const char *name, size_t n_max, void **bytes, size_t *n_bytes);
 
+/* Does this result of whole_file_read() say that it is the file that cannot be read, rather than
+ * that we lack something? */
+bool whole_file_is_damaged(int rc);
+
 /* Renames NAME to NAME.damaged and syncs the folder. 0 or -errno. */
 int whole_file_set_aside(int dir_fd, const char *name);
 

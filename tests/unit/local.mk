@@ -229,10 +229,29 @@ tests_unit_test_policy_traces_LDADD = \
 
 # the disk store
 store_world = tests/unit/store-world.c tests/unit/store-world.h
+store_wrapped = \
+	-Wl,--wrap=calloc \
+	-Wl,--wrap=fallocate \
+	-Wl,--wrap=fdatasync \
+	-Wl,--wrap=flock \
+	-Wl,--wrap=fstat \
+	-Wl,--wrap=fsync \
+	-Wl,--wrap=ftruncate \
+	-Wl,--wrap=malloc \
+	-Wl,--wrap=mkdirat \
+	-Wl,--wrap=openat \
+	-Wl,--wrap=pread \
+	-Wl,--wrap=pwrite \
+	-Wl,--wrap=reallocarray \
+	-Wl,--wrap=renameat \
+	-Wl,--wrap=unlinkat
 store_libs = libkvtest.la libkvoffload.la libkvproto.la
 unit_tests += \
 	tests/unit/test-store \
 	tests/unit/test-store-damage \
+	tests/unit/test-store-faults \
+	tests/unit/test-store-full \
+	tests/unit/test-store-golden \
 	tests/unit/test-store-kill \
 	tests/unit/test-store-model \
 	tests/unit/test-store-open \
@@ -241,6 +260,14 @@ tests_unit_test_store_SOURCES = tests/unit/test-store.c $(store_world)
 tests_unit_test_store_LDADD = $(store_libs)
 tests_unit_test_store_damage_SOURCES = tests/unit/test-store-damage.c $(store_world)
 tests_unit_test_store_damage_LDADD = $(store_libs)
+tests_unit_test_store_faults_SOURCES = tests/unit/test-store-faults.c $(store_world)
+tests_unit_test_store_faults_LDADD = $(store_libs)
+tests_unit_test_store_faults_LDFLAGS = $(AM_LDFLAGS) $(store_wrapped)
+tests_unit_test_store_full_SOURCES = tests/unit/test-store-full.c $(store_world)
+tests_unit_test_store_full_LDADD = $(store_libs)
+tests_unit_test_store_golden_SOURCES = tests/unit/test-store-golden.c $(store_world)
+tests_unit_test_store_golden_LDADD = $(store_libs)
+EXTRA_DIST += tests/data/store
 tests_unit_test_store_kill_SOURCES = tests/unit/test-store-kill.c $(store_world)
 tests_unit_test_store_kill_LDADD = $(store_libs)
 tests_unit_test_store_model_SOURCES = tests/unit/test-store-model.c $(store_world)

@@ -27,6 +27,9 @@
 		} \
 	} while (0)
 
+/* Above 0: calls of the system are the test's own, and must not be made to fail. */
+extern int world_own_calls;
+
 struct world {
 	char *root; /* of kt_tmpdir_new() */
 	char dir[256];
