@@ -574,6 +574,177 @@ static void test_session_goes(void **state)
 	end(&w);
 }
 
+/* ---- a disk that does not do as it should ---------------------------------------------------- */
+
+/* A snapshot in a core whose engine goes wrong by these rules. */
+static void begin_faulty(struct world *w, const char *rules)
+{
+	struct kv_head head;
+
+	setenv("KV_IO_FAULTS", rules, 1);
+	begin(w, &fields);
+	unsetenv("KV_IO_FAULTS");
+	head = head_of(w, KV_JOURNAL_REPLAY, 0);
+	make(w, "live", &head);
+	craft_snapshot(&w->a, "live", "snap");
+}
+
+/* What a failed job had in flight ends by itself. */
+static void wait_transfers(struct world *w)
+{
+	struct io_gauges gauges;
+
+	do {
+		loop_once(w->f->env.loop, 10);
+		io_gauges(w->f->core->disk->io, &gauges);
+	} while (gauges.n_in_flight + gauges.n_waiting);
+}
+
+/* What fails once leaves nothing, and the next try succeeds. */
+static void fails_once(const char *rules, const char *text)
+{
+	struct result result;
+	struct world w;
+	uint64_t used;
+
+	begin_faulty(&w, rules);
+	used = used_bytes(&w);
+	result = save(&w, "snap", "", false);
+	assert_int_equal(result.status, KV_EIO);
+	assert_non_null(strstr(result.detail, text));
+	wait_transfers(&w);
+	assert_int_equal(stats_of(&w).used_bytes, 0);
+	assert_int_equal(stats_of(&w).n_saved, 0);
+	assert_int_equal(used_bytes(&w), used);
+	result = save(&w, "snap", "", false);
+	assert_ok(&result);
+	result = load(&w, "snap", "again", 0);
+	assert_ok(&result);
+	end(&w);
+}
+
+static void test_write_fails(void **state)
+{
+	(void)state;
+	fails_once("write:3:eio", "Input/output error");
+	fails_once("write:1:enospc", "is full; make room");
+}
+
+static void test_read_fails(void **state)
+{
+	struct result result;
+	struct world w;
+	uint64_t used;
+
+	(void)state;
+	begin_faulty(&w, "read:3:eio");
+	result = save(&w, "snap", "", false);
+	assert_ok(&result);
+	used = used_bytes(&w);
+	result = load(&w, "snap", "again", 0);
+	assert_int_equal(result.status, KV_EIO);
+	assert_null(find(&w, "again"));
+	wait_transfers(&w);
+	assert_int_equal(used_bytes(&w), used);
+	result = load(&w, "snap", "again", 0);
+	assert_ok(&result);
+	end(&w);
+}
+
+static void test_short_transfers(void **state)
+{
+	struct result saved, result;
+	struct world w;
+
+	(void)state;
+	begin_faulty(&w, "any:1+1:short=2");
+	saved = save(&w, "snap", "", false);
+	assert_ok(&saved);
+	result = load(&w, "snap", "again", 0);
+	assert_ok(&result);
+	assert_memory_equal(result.digest, saved.digest, sizeof(saved.digest));
+	end(&w);
+}
+
+static uint64_t quarantined(const struct world *w)
+{
+	struct io_gauges gauges;
+
+	io_gauges(w->f->core->disk->io, &gauges);
+	return gauges.quarantined_bytes;
+}
+
+/* A read that never comes back: the load fails at its deadline, its memory is nobody else's. */
+static void test_lost_read(void **state)
+{
+	struct result result;
+	struct world w;
+	uint64_t used, id;
+	Kv__Wire__Reply *reply;
+	COMMAND(LOAD, load, Load);
+
+	(void)state;
+	begin_faulty(&w, "read:2:lost");
+	result = save(&w, "snap", "", false);
+	assert_ok(&result);
+	used = used_bytes(&w);
+	kv__wire__load__init(&command);
+	command.name = (char *)"snap";
+	command.as_name = (char *)"again";
+	reply = fake_call(w.a.c, &request);
+	assert_int_equal(reply->status, KV_OK);
+	id = reply->job->job_id;
+	kv__wire__reply__free_unpacked(reply, NULL);
+	for (int i = 0; i < 20; i++)
+		loop_once(w.f->env.loop, 1);
+	assert_true(runs(&w, id));
+	w.f->offset_ns += DISK_DEADLINE_NS;
+	wait_job(&w, id);
+	reply = job_get(&w, id);
+	assert_int_equal(reply->job->status, KV_EIO);
+	assert_non_null(strstr(reply->job->detail, "has not answered for 30 s"));
+	kv__wire__reply__free_unpacked(reply, NULL);
+	assert_true(quarantined(&w) > 0);
+	assert_true(used_bytes(&w) > used);
+	result = load(&w, "snap", "again", 0);
+	assert_ok(&result);
+	end(&w);
+}
+
+/* A save is cancelled while a write does not come back: the slot is nobody else's. */
+static void test_lost_write(void **state)
+{
+	Kv__Wire__Target target = craft_named("snap");
+	Kv__Wire__Request again = KV__WIRE__REQUEST__INIT;
+	Kv__Wire__JobCancel cancel = KV__WIRE__JOB_CANCEL__INIT;
+	struct result result;
+	struct world w;
+	Kv__Wire__Reply *reply;
+	COMMAND(SAVE, save, Save);
+
+	(void)state;
+	begin_faulty(&w, "write:2:lost");
+	kv__wire__save__init(&command);
+	command.source = &target;
+	reply = fake_call(w.a.c, &request);
+	assert_int_equal(reply->status, KV_OK);
+	cancel.job_id = reply->job->job_id;
+	kv__wire__reply__free_unpacked(reply, NULL);
+	for (int i = 0; i < 20; i++)
+		loop_once(w.f->env.loop, 1);
+	again.command_case = KV__WIRE__REQUEST__COMMAND_JOB_CANCEL;
+	again.job_cancel = &cancel;
+	reply = craft_call(&w.a, &again, 0);
+	assert_int_equal(reply->job->state, 4);
+	assert_int_equal(reply->job->status, KV_ECANCELLED);
+	kv__wire__reply__free_unpacked(reply, NULL);
+	result = save(&w, "snap", "", false);
+	assert_ok(&result);
+	result = load(&w, "snap", "again", 0);
+	assert_ok(&result);
+	end(&w);
+}
+
 static const struct CMUnitTest tests[] = {
 	KT_TEST("a snapshot is loaded in another life as it was saved", test_there_and_back),
 	KT_TEST("a sequence that waits is loaded with its journal and marks", test_parked),
@@ -581,6 +752,11 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("the first tokens of what was saved can be loaded alone", test_first_tokens),
 	KT_TEST("a damaged block is named and nothing is loaded", test_damaged),
 	KT_TEST("a load that finds no room changes nothing", test_no_room),
+	KT_TEST("a write that fails saves nothing, and the next one does", test_write_fails),
+	KT_TEST("a read that fails loads nothing, and the next one does", test_read_fails),
+	KT_TEST("short transfers are carried on with", test_short_transfers),
+	KT_TEST("a read that is lost ends at its deadline and keeps its memory", test_lost_read),
+	KT_TEST("a cancelled save leaves a lost write its slot", test_lost_write),
 	KT_TEST("a session that goes takes its save with it", test_session_goes),
 };
 
