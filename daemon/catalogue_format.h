@@ -24,7 +24,7 @@
 
 #define CAT_MAGIC UINT64_C(0x31746163766b8901)
 #define CAT_RECORD_MAGIC 0x7243766bu
-#define CAT_VERSION 2u
+#define CAT_VERSION 3u
 #define CAT_HEAD_BYTES 4096u
 #define CAT_PAYLOAD_MAX (UINT32_C(1) << 30)
 #define CAT_ID_MAX (UINT64_C(1) << 62) /* of a record; the ids given out come nowhere near it */
@@ -34,7 +34,8 @@ struct cat_head {
 	uint32_t version;
 	uint32_t head_bytes;
 	_Atomic uint64_t end_off; /* the core stores (release); a later core loads (acquire) */
-	uint8_t unused[CAT_HEAD_BYTES - 24];
+	uint32_t shm_version;     /* KV_SHM_VERSION: of the control segments that it speaks of */
+	uint8_t unused[CAT_HEAD_BYTES - 28];
 };
 static_assert(sizeof(struct cat_head) == CAT_HEAD_BYTES, "head is one page");
 

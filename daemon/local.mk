@@ -33,6 +33,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/packet.c daemon/packet.h \
 	daemon/pidfd.c daemon/pidfd.h \
 	daemon/runtime_dir.c daemon/runtime_dir.h \
+	daemon/sealed.c daemon/sealed.h \
 	daemon/settings.c daemon/settings.h
 if HAVE_SYSTEMD
 libkvdaemon_la_SOURCES += daemon/notify-systemd.c

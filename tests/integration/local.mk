@@ -112,5 +112,11 @@ integration_tests += tests/integration/test-cases
 tests_integration_test_cases_SOURCES = tests/integration/test-cases.c
 tests_integration_test_cases_LDADD = libkvtestclient.la
 
+# the daemon is started again
+integration_tests += tests/integration/test-restart
+tests_integration_test_restart_SOURCES = tests/integration/test-restart.c \
+	tests/integration/lives.c tests/integration/lives.h
+tests_integration_test_restart_LDADD = libkvtestclient.la
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)
