@@ -89,6 +89,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/digest_rest.c daemon/digest_rest.h \
 	daemon/dispatch.c \
 	daemon/events.c daemon/events.h \
+	daemon/farewell.c \
 	daemon/holds.c \
 	daemon/idlist.c daemon/idlist.h \
 	daemon/jobs.c daemon/jobs.h \

@@ -15,6 +15,13 @@
 /* Of the last descriptor that was stored, in this or an earlier life of the service. */
 static uint64_t last_number;
 
+bool notify_is_there(void)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+
+	return path && *path;
+}
+
 void notify_ready(void)
 {
 	sd_notify(0, "READY=1\nSTATUS=serving");

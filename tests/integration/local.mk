@@ -118,5 +118,9 @@ tests_integration_test_restart_SOURCES = tests/integration/test-restart.c \
 	tests/integration/lives.c tests/integration/lives.h
 tests_integration_test_restart_LDADD = libkvtestclient.la
 
+integration_tests += tests/integration/test-stop
+tests_integration_test_stop_SOURCES = tests/integration/test-stop.c
+tests_integration_test_stop_LDADD = libkvtestclient.la
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)
