@@ -112,6 +112,52 @@ static void test_core_killed(void **state)
 	world_end(&w);
 }
 
+/* ---- a job of the daemon ------------------------------------------------------------------ */
+
+struct job_watch {
+	struct kt_daemon *daemon;
+	unsigned n_kills, most;
+};
+
+static int kill_core_meanwhile(void *arg, uint64_t n_done_bytes, uint64_t n_bytes)
+{
+	struct job_watch *watch = arg;
+
+	(void)n_done_bytes;
+	(void)n_bytes;
+	if (watch->n_kills < watch->most) {
+		assert_int_equal(kt_daemon_kill_core(watch->daemon), 0);
+		watch->n_kills++;
+	}
+	return 0;
+}
+
+/* What a core is reading goes with it: the library has the next one read it from the beginning. */
+static void test_job(void **state)
+{
+	struct job_watch watch = {.daemon = kt_daemon_start(NULL), .most = 3};
+	const struct kvc_snapshot_options named = {.size = sizeof(named), .name = "job/snapshot"};
+	struct kvc_verify_result before, after;
+	struct kt_client client;
+	kvc_seq *seq;
+
+	(void)state;
+	assert_non_null(watch.daemon);
+	client = kt_client_open_ms(kt_daemon_dir(watch.daemon), 20000);
+	seq = kt_seq_new(&client, "job/seq");
+	kt_append_numbers(client.writer, seq, 1, 60000, NULL, NULL);
+	kt_ok(kvc_snapshot(seq, &named, NULL));
+	kt_ok(kvc_verify(client.session, "job/snapshot", NULL, NULL, &before));
+	kt_ok(kvc_verify(client.session, "job/snapshot", kill_core_meanwhile, &watch, &after));
+	assert_int_equal(watch.n_kills, watch.most);
+	assert_memory_equal(after.digest, before.digest, 16);
+	assert_int_equal(after.n_blocks, before.n_blocks);
+	assert_int_equal(after.n_known, before.n_blocks);
+	assert_int_equal(after.n_bad, 0);
+	kvc_close(client.session);
+	assert_int_equal(kt_daemon_stop(watch.daemon), 0);
+}
+
 /* ---- clients that die meanwhile ----------------------------------------------------------- */
 
 static void assert_parked(struct world *w, int kid, const char *name)
@@ -378,6 +424,7 @@ static const struct CMUnitTest tests[] = {
 		test_restart),
 	KT_TEST("so does a start after the keeper was killed", test_keeper_killed),
 	KT_TEST("so does a start of the core alone", test_core_killed),
+	KT_TEST("verification goes on with the next core, and the one after it", test_job),
 	KT_TEST("blocks of clients that died meanwhile remain readable", test_dead_clients),
 	KT_TEST("a descriptor that is lost: it starts empty and says why", test_lost),
 	KT_TEST("another descriptor under the name of one: it starts empty and says why",
