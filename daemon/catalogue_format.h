@@ -97,8 +97,9 @@ struct cat_session {
 	uint32_t ended; /* 1: ended, memory in quarantine until the pidfd fires */
 	uint64_t created_unix_ns;
 	char comm[16];
+	uint8_t nonce[16]; /* of the Hello that it was made for; zero: none */
 };
-static_assert(sizeof(struct cat_session) == 64, "session");
+static_assert(sizeof(struct cat_session) == 80, "session");
 
 /* CAT_SESSION_GONE, CAT_ARENA_GONE, CAT_STATE_GONE, CAT_OBJECT_GONE */
 struct cat_gone {

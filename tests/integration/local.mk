@@ -115,8 +115,8 @@ tests_integration_test_cases_LDADD = libkvtestclient.la
 # the daemon is started again
 integration_tests += tests/integration/test-restart
 tests_integration_test_restart_SOURCES = tests/integration/test-restart.c \
-	tests/integration/lives.c tests/integration/lives.h
-tests_integration_test_restart_LDADD = libkvtestclient.la
+	tests/integration/lives.c tests/integration/lives.h $(raw_client)
+tests_integration_test_restart_LDADD = libkvtestclient.la $(raw_client_libs)
 
 integration_tests += tests/integration/test-stop
 tests_integration_test_stop_SOURCES = tests/integration/test-stop.c

@@ -14,6 +14,7 @@
 #include "daemon/catalogue_format.h"
 #include "tests/integration/lives.h"
 #include "tests/support/manager.h"
+#include "tests/support/raw_client.h"
 #include "tests/support/runner.h"
 #include "tests/support/wait.h"
 
@@ -110,6 +111,81 @@ static void test_core_killed(void **state)
 		check(&w);
 	}
 	world_end(&w);
+}
+
+/* ---- sessions that begin and end meanwhile ------------------------------------------------ */
+
+/* The goodbye is said to the next core, and not lost with the old one. */
+static void test_close(void **state)
+{
+	struct kt_daemon *daemon = kt_daemon_start(NULL);
+	struct kt_client observer;
+	struct kt_gauges before;
+
+	(void)state;
+	assert_non_null(daemon);
+	observer = kt_client_open(kt_daemon_dir(daemon));
+	before = kt_gauges(observer.session);
+	for (int i = 0; i < 5; i++) {
+		struct kt_client client = kt_client_open(kt_daemon_dir(daemon));
+
+		kt_append_numbers(client.writer, kt_seq_new(&client, NULL), 1, 50, NULL, NULL);
+		assert_int_equal(kt_daemon_kill_core(daemon), 0);
+		kvc_close(client.session); /* its process lives on */
+	}
+	kt_wait_gauges(observer.session, &before);
+	kvc_close(observer.session);
+	assert_int_equal(kt_daemon_stop(daemon), 0);
+}
+
+/* Says Hello for a new session: its number. */
+static uint64_t hello(const char *dir, const char *nonce, int *fd)
+{
+	Kv__Wire__AttachRequest request = KV__WIRE__ATTACH_REQUEST__INIT;
+	Kv__Wire__Hello words = KV__WIRE__HELLO__INIT;
+	uint8_t bytes[KV_ATTACH_BYTES_MAX];
+	Kv__Wire__AttachReply *reply;
+	uint64_t session;
+
+	request.what_case = KV__WIRE__ATTACH_REQUEST__WHAT_HELLO;
+	request.hello = &words;
+	words.nonce.data = (uint8_t *)(uintptr_t)nonce;
+	words.nonce.len = 16;
+	*fd = raw_connect(dir);
+	assert_int_equal(raw_send(*fd, bytes, raw_pack_attach(&request, bytes), NULL, 0), 0);
+	reply = raw_receive(*fd);
+	assert_non_null(reply);
+	assert_int_equal(reply->status, KV_OK);
+	session = reply->welcome->session;
+	kv__wire__attach_reply__free_unpacked(reply, NULL);
+	return session;
+}
+
+/* A core dies before its Welcome has arrived: the session that it made is not left over. */
+static void test_hello_again(void **state)
+{
+	struct kt_daemon *daemon = kt_daemon_start(NULL);
+	const char *dir = kt_daemon_dir(daemon);
+	struct kt_gauges before;
+	kvc_session *observer;
+	int fds[4];
+	uint64_t first;
+
+	(void)state;
+	observer = kt_client_open(dir).session;
+	before = kt_gauges(observer);
+	first = hello(dir, "a wish as others", &fds[0]);
+	assert_int_equal(kt_daemon_kill_core(daemon), 0);
+	assert_int_equal(hello(dir, "a wish as others", &fds[1]), first);
+	assert_int_equal(kt_gauges(observer).n_sessions, before.n_sessions + 1);
+	/* another wish, and one of a session that is there */
+	assert_int_not_equal(hello(dir, "another of those", &fds[2]), first);
+	assert_int_not_equal(hello(dir, "a wish as others", &fds[3]), first);
+	for (int i = 0; i < 4; i++)
+		close(fds[i]);
+	kt_wait_gauges(observer, &before);
+	kvc_close(observer);
+	assert_int_equal(kt_daemon_stop(daemon), 0);
 }
 
 /* ---- a job of the daemon ------------------------------------------------------------------ */
@@ -424,6 +500,9 @@ static const struct CMUnitTest tests[] = {
 		test_restart),
 	KT_TEST("so does a start after the keeper was killed", test_keeper_killed),
 	KT_TEST("so does a start of the core alone", test_core_killed),
+	KT_TEST("a session that is closed while the core is down has ended", test_close),
+	KT_TEST("a Hello that is said again to the next core gets the session of the first",
+		test_hello_again),
 	KT_TEST("verification goes on with the next core, and the one after it", test_job),
 	KT_TEST("blocks of clients that died meanwhile remain readable", test_dead_clients),
 	KT_TEST("a descriptor that is lost: it starts empty and says why", test_lost),
