@@ -3,13 +3,17 @@
  *
  * The daemon answers at once with a job; its progress is asked for in turns that grow from one
  * to fifty milliseconds. A deadline holds for each question, not for the job. A caller's cancel
- * is passed on and the end awaited. Any thread.
+ * is passed on and the end awaited. Jobs end with the core that runs them, and their numbers may be
+ * given out again by the next: a job is asked for only of the life that began it, and begun anew in
+ * another. Any thread.
  */
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "client/clock.h"
 #include "client/error.h"
+#include "client/link.h"
 #include "client/rpc.h"
 
 #define PAUSE_LEAST_MS 1
@@ -108,37 +112,92 @@ static int end_of(const Kv__Wire__JobResult *job, struct kvc_verify_result *resu
 	return kvc_fail(KV_EPROTO, "the daemon's job is in state %u", job->state);
 }
 
+/* The life of the core that the session is attached to. */
+static void read_boot(struct kvc_session *session, uint8_t boot[LINK_BOOT_BYTES])
+{
+	pthread_mutex_lock(&session->link->lock);
+	memcpy(boot, session->link->boot, LINK_BOOT_BYTES);
+	pthread_mutex_unlock(&session->link->lock);
+}
+
+/* A job, and the life of the core that runs it. */
+struct job {
+	struct kvc_session *session;
+	const char *name;
+	Kv__Wire__Reply *reply; /* the last about it; owned */
+	uint8_t boot[LINK_BOOT_BYTES];
+	bool is_told; /* to stop */
+};
+
+static int begin(struct job *job)
+{
+	job->reply = start(job->session, job->name);
+	if (!job->reply)
+		return -1;
+	if (job->reply->boot.len != sizeof(job->boot))
+		return kvc_fail(KV_EPROTO, "the daemon's reply has a boot id of %zu bytes",
+				job->reply->boot.len);
+	memcpy(job->boot, job->reply->boot.data, sizeof(job->boot));
+	job->is_told = false;
+	return 0;
+}
+
+/* Asks once more; 0, or -1. */
+static int look(struct job *job)
+{
+	const uint64_t job_id = job->reply->job->job_id;
+	uint8_t boot[LINK_BOOT_BYTES];
+
+	rpc_reply_free(job->reply);
+	job->reply = ask(job->session, job_id);
+	if (!job->reply && kvc_error() != KVC_ENOTFOUND)
+		return -1;
+	read_boot(job->session, boot);
+	if (job->reply && job->reply->boot.len == sizeof(boot))
+		memcpy(boot, job->reply->boot.data, sizeof(boot));
+	if (memcmp(boot, job->boot, sizeof(boot)) == 0)
+		return job->reply ? 0 : -1;
+	rpc_reply_free(job->reply);
+	return begin(job);
+}
+
+/* Until it ends. 0, or -1. */
+static int follow(struct job *job,
+		  int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes), void *arg)
+{
+	bool cancelled = false;
+	long wait_ms = PAUSE_LEAST_MS;
+	int rc = 0;
+
+	while (rc == 0 && job->reply->job->state == JOB_RUNNING) {
+		const Kv__Wire__JobResult *now = job->reply->job;
+
+		if (!cancelled && progress)
+			cancelled = progress(arg, now->n_done_bytes, now->n_total_bytes) != 0;
+		if (cancelled && !job->is_told)
+			job->is_told = cancel(job->session, now->job_id) == 0;
+		pause_ms(wait_ms);
+		wait_ms = wait_ms * 2 < PAUSE_MOST_MS ? wait_ms * 2 : PAUSE_MOST_MS;
+		rc = look(job);
+	}
+	return rc;
+}
+
 int kvc_verify(kvc_session *session, const char *name,
 	       int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes), void *arg,
 	       struct kvc_verify_result *result)
 {
+	struct job job = {.session = session, .name = name};
 	struct kvc_verify_result unwanted;
-	Kv__Wire__Reply *reply;
-	bool cancelled = false;
-	long wait_ms = PAUSE_LEAST_MS;
-	uint64_t job_id;
 	int rc;
 
 	if (session_check(session))
 		return -1;
-	reply = start(session, name);
-	if (!reply)
-		return -1;
-	job_id = reply->job->job_id;
-	while (reply->job->state == JOB_RUNNING) {
-		if (!cancelled && progress &&
-		    progress(arg, reply->job->n_done_bytes, reply->job->n_total_bytes) != 0) {
-			cancelled = true;
-			cancel(session, job_id);
-		}
-		rpc_reply_free(reply);
-		pause_ms(wait_ms);
-		wait_ms = wait_ms * 2 < PAUSE_MOST_MS ? wait_ms * 2 : PAUSE_MOST_MS;
-		reply = ask(session, job_id);
-		if (!reply)
-			return -1;
-	}
-	rc = end_of(reply->job, result ? result : &unwanted);
-	rpc_reply_free(reply);
+	rc = begin(&job);
+	if (rc == 0)
+		rc = follow(&job, progress, arg);
+	if (rc == 0)
+		rc = end_of(job.reply->job, result ? result : &unwanted);
+	rpc_reply_free(job.reply);
 	return rc;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/notify.h"
 #include "proto/fault.h"
 
 #define TAKE_UP_MS 60000 /* what a service manager may wait longer for a core with a past */
@@ -91,10 +92,12 @@ int core_main(const struct core_start *start)
 	int status = 1;
 
 	KV_FAULT_FROM_ENV("KVC_CORE_FAULT_MAX");
-	if (start_core(&running, start, &err) == 0)
+	if (start_core(&running, start, &err) == 0) {
 		status = loop_run(running.env.loop) == 0 ? 0 : 1;
-	else
+		core_farewell(running.core, notify_is_there());
+	} else {
 		log_error("core", "%s", err.text);
+	}
 	attach_free(running.attach);
 	core_free(running.core);
 	front_link_free(running.env.front);

@@ -33,6 +33,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/packet.c daemon/packet.h \
 	daemon/pidfd.c daemon/pidfd.h \
 	daemon/runtime_dir.c daemon/runtime_dir.h \
+	daemon/sealed.c daemon/sealed.h \
 	daemon/settings.c daemon/settings.h
 if HAVE_SYSTEMD
 libkvdaemon_la_SOURCES += daemon/notify-systemd.c
@@ -88,6 +89,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/digest_rest.c daemon/digest_rest.h \
 	daemon/dispatch.c \
 	daemon/events.c daemon/events.h \
+	daemon/farewell.c \
 	daemon/holds.c \
 	daemon/idlist.c daemon/idlist.h \
 	daemon/disk.c daemon/disk.h \

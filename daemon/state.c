@@ -264,6 +264,10 @@ struct core *core_new(struct core_env *env, struct errbuf *err)
 	}
 	init(core, env);
 	rc = kept ? state_load(core, &fault) : -1;
+	if (!kept && env->n_kept > 0)
+		log_error("catalogue",
+			  "%zu descriptors came back, but none of a catalogue; starting empty",
+			  env->n_kept);
 	if (rc && kept) {
 		/* Never half a state: what the books do not show for sure is not there. */
 		log_error("catalogue", "%s; starting empty", fault.text);

@@ -160,6 +160,7 @@ struct row_recovery {
 struct session {
 	uint64_t id;
 	uint8_t token[TOKEN_BYTES];
+	uint8_t nonce[TOKEN_BYTES]; /* of the Hello that it was made for; zero: none */
 	uint32_t uid, gid, pid;
 	char comm[16];
 	uint64_t created_unix_ns;

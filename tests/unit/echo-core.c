@@ -126,6 +126,12 @@ static void act(struct core *core, const char *request, char *answer, size_t n_m
 		snprintf(answer, n_max, "what?");
 }
 
+void core_farewell(const struct core *core, bool has_manager)
+{
+	(void)core;
+	(void)has_manager;
+}
+
 void core_request(struct core *core, const void *route, size_t n_route, const void *body,
 		  size_t n_body)
 {
