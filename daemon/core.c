@@ -27,6 +27,13 @@ static void on_request(void *arg, const void *route, size_t n_route, const void 
 	core_request(running->core, route, n_route, body, n_body);
 }
 
+static void end_loop(void *arg)
+{
+	struct running *running = arg;
+
+	loop_stop(running->env.loop, 0);
+}
+
 static void on_signal(void *arg, uint32_t events)
 {
 	struct running *running = arg;
@@ -34,7 +41,7 @@ static void on_signal(void *arg, uint32_t events)
 
 	(void)events;
 	if (read(running->signal_fd, &info, sizeof(info)) == sizeof(info))
-		loop_stop(running->env.loop, 0);
+		core_leave(running->core, end_loop, running);
 }
 
 static int watch_signals(struct running *running, struct errbuf *err)

@@ -45,6 +45,10 @@ struct core;
 struct core *core_new(struct core_env *env, struct errbuf *err);
 void core_free(struct core *core); /* orderly end; NULL is allowed */
 
+/* Told to end: saves what has a name and no writer on the disk, if there is a disk pool; then, or
+ * at the second call, done(arg). */
+void core_leave(struct core *core, void (*done)(void *arg), void *arg);
+
 /* Says in the log what goes with an orderly end. has_manager: a service manager has the memory in
  * its descriptor store; a restart brings it back, a stop drops it, and it does not say which. */
 void core_farewell(const struct core *core, bool has_manager);

@@ -3,6 +3,7 @@
  * snapshot that has a name, up to LINES_MAX of them; then, in one line, all that was held. Core
  * thread, behind the last round of its loop.
  */
+#include "daemon/leave.h"
 #include "daemon/live.h"
 #include "daemon/objects.h"
 #include "daemon/session.h"
@@ -35,7 +36,7 @@ static void measure(const struct object *object, uint64_t *n_tokens, uint64_t *n
 	}
 }
 
-static void say_one(const struct object *object, struct gone *gone)
+static void say_one(const struct core *core, const struct object *object, struct gone *gone)
 {
 	const bool is_sequence = object->kind == OBJECT_SEQUENCE;
 	uint64_t n_tokens, n_bytes;
@@ -50,7 +51,8 @@ static void say_one(const struct object *object, struct gone *gone)
 	}
 	gone->n_lines++;
 	measure(object, &n_tokens, &n_bytes);
-	log_info("core", "in memory only: %s %s of user %u, %llu tokens, %llu bytes",
+	log_info("core", "%s: %s %s of user %u, %llu tokens, %llu bytes",
+		 leave_has_saved(core, object) ? "saved" : "in memory only",
 		 is_sequence ? "sequence" : "snapshot", object->name, object->uid,
 		 (unsigned long long)n_tokens, (unsigned long long)n_bytes);
 }
@@ -64,7 +66,7 @@ void core_farewell(const struct core *core, bool has_manager)
 		const struct object *object = core->objects.items[i].thing;
 
 		if (object->listed)
-			say_one(object, &gone);
+			say_one(core, object, &gone);
 	}
 	if (gone.n_more)
 		log_info("core", "in memory only: and %u more that have names", gone.n_more);

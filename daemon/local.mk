@@ -102,6 +102,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/saved_state.c daemon/saved_state.h \
 	daemon/commands_saved.c \
 	daemon/jobs.c daemon/jobs.h \
+	daemon/leave.c daemon/leave.h \
 	daemon/live.c daemon/live.h \
 	daemon/names.c daemon/names.h \
 	daemon/objects.c daemon/objects.h \

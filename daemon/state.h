@@ -41,6 +41,7 @@
 struct command;
 struct disk;
 struct job;
+struct leave;
 struct session;
 
 /* ---- layouts ------------------------------------------------------------------------------ */
@@ -225,7 +226,8 @@ struct core {
 	uint64_t next_id;
 	struct pool pool;
 	struct arena_memory memory;
-	struct disk *disk; /* NULL: none is configured */
+	struct disk *disk;   /* NULL: none is configured */
+	struct leave *leave; /* NULL unless the core is about to end */
 	struct idlist layouts, arenas, sessions, objects, states, jobs;
 	uint64_t last_job; /* that had a turn */
 	struct object *names[NAME_BUCKETS];
