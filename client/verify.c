@@ -29,7 +29,7 @@ int kvc_verify(kvc_session *session, const char *name,
 	       int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes), void *arg,
 	       struct kvc_verify_result *result)
 {
-	const struct jobs_watch watch = {progress, arg, "verification", "repeat the call"};
+	const struct jobs_watch watch = {progress, arg, "verification", NULL};
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 	Kv__Wire__Verify command = KV__WIRE__VERIFY__INIT;
 	struct kvc_verify_result unwanted;

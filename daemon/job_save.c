@@ -15,6 +15,7 @@
 #include "daemon/saved_state.h"
 #include "daemon/session.h"
 #include "daemon/source.h"
+#include "daemon/state_log.h"
 #include "proto/runtime.h"
 
 #define REST_BYTES (UINT64_C(512) << 10)
@@ -51,9 +52,27 @@ void save_fail(struct save *save, const struct errbuf *fault)
 
 /* ---- the rest of the digest, and the end ---------------------------------------------------- */
 
+/* The digest of the whole: what it was, or known from now on. */
+static int check_sum(struct save *save)
+{
+	struct object *object = idlist_find(&save->core->objects, save->object_id);
+
+	if (!object || object->state != save->state)
+		return 0;
+	if (!object->has_digest) {
+		memcpy(object->digest, save->sum, sizeof(object->digest));
+		object->has_digest = true;
+		log_object(save->core, object);
+	}
+	if (memcmp(object->digest, save->sum, sizeof(save->sum)) == 0)
+		return 0;
+	return errbuf_set(&save->job->err, KV_ECORRUPT,
+			  "sequence planes or journal rows are not what they were; nothing was "
+			  "saved");
+}
+
 static enum job_step step_rest(struct save *save)
 {
-	const struct object *object = idlist_find(&save->core->objects, save->object_id);
 	uint64_t n_bytes;
 	int rc = digest_rest_step(save->core, &save->rest, &save->digest, REST_BYTES, &n_bytes,
 				  &save->job->err);
@@ -64,13 +83,8 @@ static enum job_step step_rest(struct save *save)
 		return JOB_MORE;
 	kv_digest_final(&save->digest, save->sum);
 	save->digest.state = NULL;
-	if (object && object->state == save->state && object->has_digest &&
-	    memcmp(object->digest, save->sum, sizeof(save->sum)) != 0) {
-		errbuf_set(&save->job->err, KV_ECORRUPT,
-			   "sequence planes or journal rows are not what they were; nothing was "
-			   "saved");
+	if (check_sum(save))
 		return JOB_FAIL;
-	}
 	save->phase = SAVE_FLUSH;
 	return JOB_MORE;
 }
@@ -162,8 +176,6 @@ static void fill_parent(const struct save *save, Kv__Saved__Saved *head)
 		head->parent_digest = (ProtobufCBinaryData){sizeof(parent->digest),
 							    (uint8_t *)parent->digest};
 }
-
-static const struct job_kind save_kind;
 
 /* Is a save of that name in its last step? */
 static bool is_being_saved(const struct save *save)
@@ -271,29 +283,29 @@ static bool is_decided(const struct job *job)
 	return save->phase == SAVE_WRITE && save->file;
 }
 
-static const struct job_kind save_kind = {.step = step, .stop = stop, .is_decided = is_decided};
+const struct job_kind save_kind = {.step = step, .stop = stop, .is_decided = is_decided};
 
 /* ---- the command -------------------------------------------------------------------------- */
 
-static int begin(struct command *cmd, struct disk *disk, const struct source *source,
-		 const char *name)
+struct save *save_new(struct core *core, struct disk *disk, const struct save_order *order,
+		      struct errbuf *err)
 {
-	const struct object *object = source->target.object;
-	const struct kv_layout *layout = source->state->layout->layout;
+	const struct object *object = order->object;
+	const struct kv_layout *layout = order->state->layout->layout;
 	struct save *save = state_alloc(1, sizeof(*save));
 
-	save->core = cmd->core;
+	save->core = core;
 	save->disk = disk;
-	save->state = state_ref(source->state);
-	save->layout = source->state->layout;
+	save->state = state_ref(order->state);
+	save->layout = order->state->layout;
 	save->object_id = object ? object->id : 0;
-	save->parent_id = object ? object->parent_id : source->origin_id;
+	save->parent_id = object ? object->parent_id : order->origin_id;
 	save->created_unix_ns = object ? object->created_unix_ns : unix_now_ns();
-	save->uid = cmd->session->uid;
+	save->uid = order->uid;
 	save->kind = object && object->kind == OBJECT_SEQUENCE && object->state ? OBJECT_SEQUENCE :
 										  OBJECT_SNAPSHOT;
-	snprintf(save->name, sizeof(save->name), "%s", name);
-	save->replace = cmd->request->save->replace != 0;
+	snprintf(save->name, sizeof(save->name), "%s", order->name);
+	save->replace = order->replace;
 	save->image.state = save->state;
 	save->check = XXH3_createState();
 	save->block = XXH3_createState();
@@ -303,10 +315,26 @@ static int begin(struct command *cmd, struct disk *disk, const struct source *so
 		state_die("no memory for a job");
 	kv_digest_group(&save->digest, 0, save->state->n_slots[0]);
 	digest_rest_begin(&save->rest, save->state);
-	if (save_images_begin(save, &cmd->err)) {
+	if (save_images_begin(save, err)) {
 		free_save(save);
-		return -1;
+		return NULL;
 	}
+	return save;
+}
+
+static int begin(struct command *cmd, struct disk *disk, const struct source *source,
+		 const char *name)
+{
+	const struct save_order order = {.state = source->state,
+					 .object = source->target.object,
+					 .origin_id = source->origin_id,
+					 .uid = cmd->session->uid,
+					 .name = name,
+					 .replace = cmd->request->save->replace != 0};
+	struct save *save = save_new(cmd->core, disk, &order, &cmd->err);
+
+	if (!save)
+		return -1;
 	save->job = jobs_begin(cmd, &save_kind, save, state_bytes(save->state));
 	return 0;
 }

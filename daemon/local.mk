@@ -33,6 +33,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/packet.c daemon/packet.h \
 	daemon/pidfd.c daemon/pidfd.h \
 	daemon/runtime_dir.c daemon/runtime_dir.h \
+	daemon/sealed.c daemon/sealed.h \
 	daemon/settings.c daemon/settings.h
 if HAVE_SYSTEMD
 libkvdaemon_la_SOURCES += daemon/notify-systemd.c
@@ -88,6 +89,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/digest_rest.c daemon/digest_rest.h \
 	daemon/dispatch.c \
 	daemon/events.c daemon/events.h \
+	daemon/farewell.c \
 	daemon/holds.c \
 	daemon/idlist.c daemon/idlist.h \
 	daemon/disk.c daemon/disk.h \
@@ -100,6 +102,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/saved_state.c daemon/saved_state.h \
 	daemon/commands_saved.c \
 	daemon/jobs.c daemon/jobs.h \
+	daemon/leave.c daemon/leave.h \
 	daemon/live.c daemon/live.h \
 	daemon/names.c daemon/names.h \
 	daemon/objects.c daemon/objects.h \

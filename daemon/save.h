@@ -69,6 +69,21 @@ struct save {
 	struct saved_file *file;
 };
 
+/* What is to be saved: a state, whose it is, and under which name. */
+struct save_order {
+	struct state *state;
+	const struct object *object; /* that has the state; NULL: a local fork */
+	uint64_t origin_id;          /* parent of a local fork */
+	uint32_t uid;
+	const char *name;
+	bool replace;
+};
+
+/* A save to be stepped by the job that the caller makes of it (save->job). NULL with err. */
+struct save *save_new(struct core *core, struct disk *disk, const struct save_order *order,
+		      struct errbuf *err);
+extern const struct job_kind save_kind;
+
 /* Buffers and lists for the images of save->state. 0, or -1 with err. */
 int save_images_begin(struct save *save, struct errbuf *err);
 /* A slice. JOB_END: all are on their way. */

@@ -23,8 +23,10 @@
 
 struct session *session_find(const struct core *core, uint64_t id);
 
-/* A new session of a connected process; takes conn->pidfd. NULL with err. */
-struct session *session_new(struct core *core, struct attach_conn *conn, struct errbuf *err);
+/* A new session of a connected process; takes conn->pidfd. nonce: TOKEN_BYTES of its Hello, or
+ * NULL. NULL with err. */
+struct session *session_new(struct core *core, struct attach_conn *conn, const uint8_t *nonce,
+			    struct errbuf *err);
 
 /* A session that a catalogue names; pidfd becomes owned. Without segment yet. */
 struct session *session_load(struct core *core, const struct cat_session *record, int pidfd);

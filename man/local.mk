@@ -10,6 +10,7 @@ man_MANS += \
 	man/kvcache-protocol.7 \
 	man/kvcache-security.7 \
 	man/kvcache-shm.7 \
+	man/kvcache-store.5 \
 	man/kvcachectl.1 \
 	man/libkvcache.3
 EXTRA_DIST += $(man_MANS)

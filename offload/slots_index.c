@@ -17,7 +17,6 @@
 #include "proto/fault.h"
 
 #define CHUNK_RECORDS 16384u /* 1 MiB at a time */
-#define NUMBER_MAX (UINT64_C(1) << 62)
 
 struct index_page {
 	struct store_head head;
@@ -35,7 +34,7 @@ static uint64_t record_checksum(const struct store_record *record, uint64_t i)
 static bool is_image_of(const struct slots *slots, const struct store_record *record)
 {
 	return record->n_bytes && store_round_up(record->n_bytes) == slots->slot_bytes &&
-	       record->number && record->number < NUMBER_MAX;
+	       record->number && record->number <= STORE_IMAGE_NUMBER_MAX;
 }
 
 bool slots_take_record(struct slots *slots, uint64_t i, const struct store_record *record)

@@ -179,7 +179,10 @@ int store_commit(struct store *store, store_place place, struct errbuf *err)
 	}
 	slots->data_is_dirty = true;
 	images_add(store, place);
-	store->last_image = store->next_image++;
+	store->last_image = store->next_image;
+	if (store->next_image <
+	    STORE_IMAGE_NUMBER_MAX) /* nobody gets there but by a forged index */
+		store->next_image++;
 	return 0;
 }
 

@@ -125,6 +125,8 @@ static void note_images(struct store *store)
 		for (uint64_t i = 0; i < store->classes[c].n_slots; i++)
 			if (store->classes[c].all[i].number >= store->next_image)
 				store->next_image = store->classes[c].all[i].number + 1;
+	if (store->next_image > STORE_IMAGE_NUMBER_MAX)
+		store->next_image = STORE_IMAGE_NUMBER_MAX;
 }
 
 /* Those in use first: of two slots with one image, one that is free to go is forgotten. */

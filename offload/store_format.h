@@ -31,6 +31,8 @@
 #define STORE_CLASSES_MAX 64u
 #define STORE_SLOTS_MAX (UINT64_C(1) << 30) /* of one slot file */
 
+#define STORE_IMAGE_NUMBER_MAX (UINT64_C(1) << 62)
+
 /* Begins each file but the slot files. */
 struct store_head {
 	uint64_t magic;
@@ -72,7 +74,7 @@ enum store_kind {
 struct store_record {
 	uint8_t check[STORE_CHECK_BYTES];
 	uint8_t layout[STORE_LAYOUT_BYTES];
-	uint64_t number; /* of the image; a later one has a higher number */
+	uint64_t number; /* of the image, from 1; a later one has a higher number */
 	uint32_t uid;
 	uint32_t group;
 	uint32_t n_bytes;

@@ -30,13 +30,14 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/quantise.c \
 	tests/bench/replay.c \
 	tests/bench/report.c \
+	tests/bench/restart_store.c \
 	tests/bench/rollback.c \
 	tests/bench/samples.c \
 	tests/bench/scatter.c \
 	tests/bench/size.c \
 	tests/bench/token_rate.c \
 	tests/bench/undo.c
-tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
+tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la libkvoffload.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
 tests_bench_kvcbench_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nn_send -Wl,--wrap=nn_recv
 
 bench: all tests/bench/kvcbench$(EXEEXT)

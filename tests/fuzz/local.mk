@@ -155,3 +155,21 @@ tests_fuzz_fuzz_undo_rows_SOURCES = tests/fuzz/fuzz-undo-rows.c $(fuzz_quiet_log
 tests_fuzz_fuzz_undo_rows_LDADD = libkvtest.la libkvdaemon.la
 tests_fuzz_fuzz_undo_rows_LDFLAGS = $(fuzz_ldflags)
 EXTRA_DIST += tests/fuzz/seeds/undo-rows
+
+# the disk store: what it finds in its folder
+fuzz_store = tests/fuzz/store_folder.c tests/fuzz/store_folder.h
+fuzz_store_libs = libkvtest.la libkvoffload.la libkvproto.la
+fuzz_seed_tests += tests/fuzz/seeds-store-index tests/fuzz/seeds-saved
+tests_fuzz_seeds_store_index_SOURCES = tests/fuzz/fuzz-store-index.c $(fuzz_store) \
+	$(fuzz_seeds_main)
+tests_fuzz_seeds_store_index_LDADD = $(fuzz_store_libs)
+tests_fuzz_seeds_saved_SOURCES = tests/fuzz/fuzz-saved.c $(fuzz_store) $(fuzz_seeds_main)
+tests_fuzz_seeds_saved_LDADD = $(fuzz_store_libs)
+fuzz_targets += tests/fuzz/fuzz-store-index tests/fuzz/fuzz-saved
+tests_fuzz_fuzz_store_index_SOURCES = tests/fuzz/fuzz-store-index.c $(fuzz_store)
+tests_fuzz_fuzz_store_index_LDADD = $(fuzz_store_libs)
+tests_fuzz_fuzz_store_index_LDFLAGS = $(fuzz_ldflags)
+tests_fuzz_fuzz_saved_SOURCES = tests/fuzz/fuzz-saved.c $(fuzz_store)
+tests_fuzz_fuzz_saved_LDADD = $(fuzz_store_libs)
+tests_fuzz_fuzz_saved_LDFLAGS = $(fuzz_ldflags)
+EXTRA_DIST += tests/fuzz/seeds/store-index tests/fuzz/seeds/saved

@@ -574,6 +574,50 @@ static void test_session_goes(void **state)
 	end(&w);
 }
 
+/* ---- an orderly end ----------------------------------------------------------------------- */
+
+static void set_true(void *arg)
+{
+	*(bool *)arg = true;
+}
+
+static void test_leave(void **state)
+{
+	struct kv_head head;
+	struct result result;
+	uint8_t digest[KV_DIGEST_BYTES];
+	struct world w;
+	bool done = false;
+
+	(void)state;
+	begin(&w, &fields);
+	head = head_of(&w, KV_JOURNAL_REPLAY, 0);
+	make(&w, "live", &head);
+	craft_snapshot(&w.a, "live", "old");
+	result = save(&w, "old", "snap", false); /* other contents, in a moment, under that name */
+	assert_ok(&result);
+	memcpy(digest, result.digest, sizeof(digest));
+	craft_snapshot(&w.a, "live", "one");
+	craft_snapshot(&w.a, "live", "two");
+	head = head_of(&w, KV_JOURNAL_NONE, 0);
+	make(&w, "other", &head);
+	craft_snapshot(&w.a, "other", "snap");
+	core_leave(w.f->core, set_true, &done);
+	while (!done)
+		loop_once(w.f->env.loop, 10);
+	assert_null(w.f->core->leave);
+	assert_int_equal(stats_of(&w).n_saved, 4); /* snap, and: old, one, two */
+	reboot(&w, &fields);
+	result = load(&w, "two", "", 0);
+	assert_ok(&result);
+	result = load(&w, "snap", "", 0);
+	assert_ok(&result);
+	assert_memory_equal(result.digest, digest, sizeof(digest));
+	result = load(&w, "live", "", 0);
+	assert_int_equal(result.status, KV_ENOTFOUND);
+	end(&w);
+}
+
 /* ---- a disk that does not do as it should ---------------------------------------------------- */
 
 /* A snapshot in a core whose engine goes wrong by these rules. */
@@ -757,6 +801,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("short transfers are carried on with", test_short_transfers),
 	KT_TEST("a read that is lost ends at its deadline and keeps its memory", test_lost_read),
 	KT_TEST("a cancelled save leaves a lost write its slot", test_lost_write),
+	KT_TEST("an orderly end saves what has a name and no writer, and replaces nothing",
+		test_leave),
 	KT_TEST("a session that goes takes its save with it", test_session_goes),
 };
 

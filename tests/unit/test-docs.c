@@ -1,12 +1,13 @@
 /*
- * Documents that must agree with the program: kvcache-shm(7) with the structs, kvcachectl(1) and
- * the bash completion with the command table.
+ * Documents that must agree with the program: kvcache-shm(7) and kvcache-store(5) with the structs,
+ * kvcachectl(1) and the bash completion with the command table.
  */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/ctl.h"
+#include "offload/store_format.h"
 #include "proto/journal.h"
 #include "tests/support/runner.h"
 
@@ -114,6 +115,34 @@ static const struct field fields[] = {
 	FIELD("Record", kv_record, unused),
 };
 
+static const struct field store_fields[] = {
+	FIELD("Head", store_head, magic),
+	FIELD("Head", store_head, version),
+	FIELD("Head", store_head, unused),
+	FIELD("Head", store_head, n_bytes),
+	FIELD("Head", store_head, checksum),
+	FIELD("Store", store_about, id),
+	FIELD("Store", store_about, created_unix_ns),
+	FIELD("Store", store_about, life),
+	FIELD("Store", store_about, next_number),
+	FIELD("Store", store_about, boot_id),
+	FIELD("Store", store_about, closed_in_order),
+	FIELD("Store", store_about, unused),
+	FIELD("Index", store_index, id),
+	FIELD("Index", store_index, life),
+	FIELD("Index", store_index, slot_bytes),
+	FIELD("Index", store_index, record_bytes),
+	FIELD("Index", store_index, unused),
+	FIELD("Record", store_record, check),
+	FIELD("Record", store_record, layout),
+	FIELD("Record", store_record, number),
+	FIELD("Record", store_record, uid),
+	FIELD("Record", store_record, group),
+	FIELD("Record", store_record, n_bytes),
+	FIELD("Record", store_record, kind),
+	FIELD("Record", store_record, checksum),
+};
+
 /* A number of the page, with its thousands separators. */
 static size_t page_number(const char **at)
 {
@@ -158,15 +187,40 @@ static bool page_has(const char *page, const struct field *field)
 	return false;
 }
 
+static void check_page(const char *name, const struct field *f, size_t n)
+{
+	char *page = read_source(name);
+
+	for (size_t i = 0; i < n; i++)
+		if (!page_has(page, &f[i]))
+			fail_msg("%s, %s: no line \"%zu %zu %s\"", name, f[i].section, f[i].off,
+				 f[i].bytes, f[i].name);
+	free(page);
+}
+
 static void test_shm_page(void **state)
 {
-	char *page = read_source("man/kvcache-shm.7");
+	(void)state;
+	check_page("man/kvcache-shm.7", fields, sizeof(fields) / sizeof(fields[0]));
+}
+
+static void test_store_page(void **state)
+{
+	char *page = read_source("man/kvcache-store.5"), *line;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-		if (!page_has(page, &fields[i]))
-			fail_msg("kvcache-shm(7), %s: no line \"%zu %zu %s\"", fields[i].section,
-				 fields[i].off, fields[i].bytes, fields[i].name);
+	check_page("man/kvcache-store.5", store_fields,
+		   sizeof(store_fields) / sizeof(store_fields[0]));
+	line = ctl_format("store: %#llx, index: %#llx,", (unsigned long long)STORE_MAGIC,
+			  (unsigned long long)STORE_INDEX_MAGIC);
+	assert_non_null(strstr(page, line));
+	free(line);
+	line = ctl_format("saved snapshot: %#llx\n", (unsigned long long)STORE_SAVED_MAGIC);
+	assert_non_null(strstr(page, line));
+	free(line);
+	line = ctl_format(" version   %u\n", STORE_VERSION);
+	assert_non_null(strstr(page, line));
+	free(line);
 	free(page);
 }
 
@@ -334,6 +388,8 @@ static void test_help_width(void **state)
 
 static const struct CMUnitTest tests[] = {
 	KT_TEST("kvcache-shm(7) has each field of the control segment where it is", test_shm_page),
+	KT_TEST("kvcache-store(5) has each field of the store's files where it is",
+		test_store_page),
 	KT_TEST("help, manual, parser and completion of kvcachectl have the same options",
 		test_options),
 	KT_TEST("kvcachectl(1) has no option or command that is not there", test_no_more_options),

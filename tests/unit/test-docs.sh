@@ -22,25 +22,36 @@ same() { # SENTENCE: $work/source and $work/page hold the same lines, and some
 	fi
 }
 
-# "Message number field type" of each field of the .proto file; a star for repeated ones.
-sed 's|//.*||;s/[{}]/ & /g;s/;/ ; /g' "$top/proto/kvcache.proto" | awk '
-	{ for (i = 1; i <= NF; i++) word[++n] = $i }
-	END {
-		for (i = 1; i <= n; i++) {
-			if (word[i] == "message") { message = word[i + 1]; i++ }
-			if (word[i] == "=" && message != "") {
-				star = word[i - 3] == "repeated" ? "*" : ""
-				print message, word[i + 1], word[i - 1], word[i - 2] star
+# "Message number field type" of each field of a .proto file; a star for repeated ones.
+proto_fields() {
+	sed 's|//.*||;s/[{}]/ & /g;s/;/ ; /g' "$1" | awk '
+		{ for (i = 1; i <= NF; i++) word[++n] = $i }
+		END {
+			for (i = 1; i <= n; i++) {
+				if (word[i] == "message") { message = word[i + 1]; i++ }
+				if (word[i] == "=" && message != "") {
+					star = word[i - 3] == "repeated" ? "*" : ""
+					print message, word[i + 1], word[i - 1], word[i - 2] star
+				}
 			}
-		}
-	}' >"$work/source"
-awk '
-	/^\.Vt / { candidate = $2 }
-	/^\.Bd -literal/ { if (before ~ /^\.Vt /) message = candidate }
-	/^\.Ed/ { message = "" }
-	message != "" && $1 ~ /^[0-9]+$/ { print message, $1, $2, $3 }
-	{ before = $0 }' "$protocol" >"$work/page"
+		}'
+}
+# The same out of the tables of a page.
+page_fields() {
+	awk '
+		/^\.Vt / { candidate = $2 }
+		/^\.Bd -literal/ { if (before ~ /^\.Vt /) message = candidate }
+		/^\.Ed/ { message = "" }
+		message != "" && $1 ~ /^[0-9]+$/ { print message, $1, $2, $3 }
+		{ before = $0 }' "$1"
+}
+proto_fields "$top/proto/kvcache.proto" >"$work/source"
+page_fields "$protocol" >"$work/page"
 same "kvcache-protocol(7) has each message with its fields, numbers and types"
+
+proto_fields "$top/proto/saved.proto" >"$work/source"
+page_fields "$top/man/kvcache-store.5" >"$work/page"
+same "kvcache-store(5) has each message with its fields, numbers and types"
 
 sed -n 's|/\*.*||;s/\([0-9]\)u/\1/g;s/^#define \(KV_[A-Z_]*\) /\1 /p' "$top/proto/limits.h" |
 	while read -r name value; do
