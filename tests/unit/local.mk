@@ -136,12 +136,15 @@ client_fake = tests/unit/client-fake.c tests/unit/client-fake.h
 unit_tests += \
 	tests/unit/test-client-attach \
 	tests/unit/test-client-calls \
+	tests/unit/test-client-jobs \
 	tests/unit/test-client-life \
 	tests/unit/test-client-options
 tests_unit_test_client_attach_SOURCES = tests/unit/test-client-attach.c $(client_fake)
 tests_unit_test_client_attach_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_calls_SOURCES = tests/unit/test-client-calls.c $(client_fake)
 tests_unit_test_client_calls_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+tests_unit_test_client_jobs_SOURCES = tests/unit/test-client-jobs.c $(client_fake)
+tests_unit_test_client_jobs_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_life_SOURCES = tests/unit/test-client-life.c $(client_fake)
 tests_unit_test_client_life_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_options_SOURCES = tests/unit/test-client-options.c
