@@ -189,6 +189,7 @@ static void on_tick(void *arg)
 
 	arenas_cool_idle(core);
 	overdraft_check(core);
+	disk_retry(core);
 	if (sessions_end_on(core, true))
 		loop_task_add(core->env->loop, &core->work_task);
 	if (loop_timer_in(core->env->loop, &core->tick_timer, TICK_NS))

@@ -14,7 +14,9 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/commands.c \
 	tests/bench/copy.c \
 	tests/bench/data.c \
+	tests/bench/disk.c \
 	tests/bench/echo.c \
+	tests/bench/fio.c tests/bench/fio.h \
 	tests/bench/flat.c \
 	tests/bench/fold.c \
 	tests/bench/group.h \
