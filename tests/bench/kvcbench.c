@@ -55,6 +55,7 @@ static const struct bench_group groups[] = {
 	{bench_group_attend_peak, {"peak"}},
 	{bench_group_disk, {"offload", "fetch", "io_cpu"}},
 	{bench_group_restart_store, {"restart_store"}},
+	{bench_group_io, {"io_write", "io_read", "io_cpu_engine"}},
 };
 
 struct options {

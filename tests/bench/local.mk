@@ -21,6 +21,7 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/fold.c \
 	tests/bench/group.h \
 	tests/bench/h2o.c \
+	tests/bench/io.c \
 	tests/bench/kvcbench.c \
 	tests/bench/local.c \
 	tests/bench/matrix.c tests/bench/matrix.h \
@@ -39,7 +40,8 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/size.c \
 	tests/bench/token_rate.c \
 	tests/bench/undo.c
-tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la libkvoffload.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
+tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la libkvoffload.la \
+	$(NANOMSG_LIBS) $(JANSSON_LIBS)
 tests_bench_kvcbench_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nn_send -Wl,--wrap=nn_recv
 
 bench: all tests/bench/kvcbench$(EXEEXT)

@@ -92,6 +92,9 @@ const struct bench_row bench_rows[] = {
 	{"fetch",               "GB/s",  BENCH_RATIO, true,  0.85, "the same loaded, all verified", "fio, direct"},
 	{"io_cpu",              "us",    BENCH_RATIO, false, 1.1,  "CPU time of a MiB loaded, hashes apart", "fio, direct"},
 	{"restart_store",       "s",     BENCH_VALUE, false, 5,    "a store of 1 TiB with 500,000 saved blocks opens", NULL},
+	{"io_write",            "GB/s",  BENCH_RATIO, true,  0.85, "1 GiB written by the I/O engine, 2 MiB, eight at a time, direct", "fio"},
+	{"io_read",             "GB/s",  BENCH_RATIO, true,  0.85, "the same read", "fio"},
+	{"io_cpu_engine",       "us",    BENCH_RATIO, false, 1.1,  "CPU time of a MiB read by the I/O engine", "fio"},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);
