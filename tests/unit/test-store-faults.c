@@ -89,7 +89,7 @@ struct faults {
 
 static void begin(struct faults *f, bool preallocate)
 {
-	world_begin(&f->w, MAX_BYTES);
+	world_begin_in_memory(&f->w, MAX_BYTES);
 	f->w.options.preallocate = preallocate;
 	snprintf(f->template, sizeof(f->template), "%s/template", f->w.root);
 	f->kept = world_content(0, 3, 2);
