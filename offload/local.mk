@@ -3,12 +3,13 @@ noinst_LTLIBRARIES += libkvoffload.la
 libkvoffload_la_CFLAGS = $(AM_CFLAGS) $(URING_CFLAGS)
 libkvoffload_la_LIBADD = libkvproto.la $(URING_LIBS)
 libkvoffload_la_SOURCES = \
+	offload/images.c \
 	offload/io.h \
 	offload/saved.c \
 	offload/saved_file.c offload/saved_file.h \
+	offload/saved_load.c \
 	offload/slots.c offload/slots.h \
 	offload/slots_index.c \
-	offload/images.c \
 	offload/store.c offload/store.h \
 	offload/store_claims.c \
 	offload/store_format.h \
