@@ -31,6 +31,9 @@ const Kv__Wire__Place *handles_only_place(const Kv__Wire__Reply *reply);
 /* name (NULL or empty: none) of an option struct: KVC_ENAME, or what the wire wants in *out. */
 int handles_name(const char *name, char **out);
 
+/* An object that is named: KVC_EINVAL (NULL), KVC_ENAME. */
+int handles_target(Kv__Wire__Target *target, const char *name);
+
 /* Checks kvc_seq_options; NULL is the default. */
 int handles_seq_options(const struct kvc_seq_options *given, struct kvc_seq_options *options);
 

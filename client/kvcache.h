@@ -15,6 +15,7 @@
  *  10  Digests, differences, verification
  *  11  Attention
  *  12  Policies
+ *  13  Saved snapshots: what outlives the machine
  *
  * ---------------------------------------------------------------------------------------------
  * 1  CONVENTIONS
@@ -1167,6 +1168,74 @@ KVC_PUBLIC int kvc_policy_log_extract_index(const kvc_policy_log *log, uint32_t 
  * heads and bound_slots. Updates must be those of the log; kvc_policy_limit says how many tokens the
  * next one has. */
 KVC_PUBLIC const struct kvc_policy_ops *kvc_policy_log_ops(void);
+
+/* ---------------------------------------------------------------------------------------------
+ * 13  SAVED SNAPSHOTS
+ *
+ * What is saved lies in the daemon's disk pool and is there after the daemon and the machine were
+ * started anew: layout, every stored byte of the blocks, journal with its rows of both modes, marks,
+ * sequence planes, lineage and digest. It is whole or not there, whatever happens meanwhile. Saved
+ * ones have names of their own, of each user; nobody else sees them. Blocks that several have in
+ * common are on the disk once.
+ */
+
+struct kvc_saved_result {
+	uint64_t n_bytes, n_blocks;
+	uint64_t n_known;   /* kvc_save: blocks that were on the disk already */
+	uint8_t digest[16]; /* as kvc_digest gives it */
+};
+
+struct kvc_save_options {
+	size_t size;
+	const char *name; /* of what is saved; NULL: that of the source */
+	int replace;      /* not 0: what is saved by that name is replaced, else KVC_EEXIST */
+};
+
+/*
+ * The daemon writes a named snapshot, or a named sequence as it is at this moment, to its disk pool.
+ * What is being written by a writer, also the caller's own, is saved as a snapshot; a sequence
+ * without writer as one that waits for takeover. Returns when it is durable; until then one that is
+ * to be replaced is there as it was. progress may be NULL; returning not 0 cancels, and nothing is
+ * saved (KVC_ECANCELLED), unless it was durable by then. result may be NULL. The deadline holds for
+ * each question to the daemon, not for the whole.
+ * KVC_ENOTFOUND, KVC_EEXIST, KVC_EUNSUPPORTED (the daemon has no disk pool, or blocks are too large
+ * for it), KVC_EPOOL (the disk pool is full), KVC_EIO (the disk: full, broken, too slow),
+ * KVC_ECORRUPT (a block is not what it was: the text names it), KVC_EBUSY (the name is being saved
+ * by somebody else; or a writer does not let go), KVC_EQUOTA (jobs), KVC_ERESTARTED (the core went
+ * meanwhile: what was saved under that name is there, whole, or what was there before). Nothing was
+ * saved then. Any thread.
+ */
+KVC_PUBLIC int kvc_save(kvc_session *session, const char *source,
+			const struct kvc_save_options *options,
+			int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes),
+			void *arg, struct kvc_saved_result *result);
+
+struct kvc_load_options {
+	size_t size;
+	const char *name;  /* of what is made; NULL: that under which it was saved */
+	int replace;       /* not 0: an object of that name is replaced, else KVC_EEXIST */
+	uint64_t n_tokens; /* only the first so many; 0: all */
+};
+
+/*
+ * The daemon reads what was saved back into memory: a snapshot, or a sequence that waits for
+ * takeover, with its layout registered. It is there once every byte has been compared with its
+ * checksum and the whole with its digest; before that, and if anything is wrong, nothing is. With
+ * n_tokens only the blocks of these are read, and the digest is that of the part: KVC_ERANGE (there
+ * are fewer), KVC_EUNSUPPORTED and KVC_EJOURNAL (a journal, a ring or sequence planes: what they
+ * were at n_tokens the blocks do not say). progress, result and deadline as in kvc_save.
+ * KVC_ENOTFOUND (nothing is saved by that name), KVC_EEXIST, KVC_ECORRUPT (the text names the
+ * block), KVC_EIO, KVC_EPOOL and KVC_EQUOTA (of memory, or of what there may be), KVC_EUNSUPPORTED
+ * (no disk pool), KVC_ECANCELLED, KVC_ERESTARTED. Any thread.
+ */
+KVC_PUBLIC int kvc_load(kvc_session *session, const char *name,
+			const struct kvc_load_options *options,
+			int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes),
+			void *arg, struct kvc_saved_result *result);
+
+/* Removes what was saved by that name; what was loaded from it stays. KVC_ENOTFOUND (also when a
+ * core removed it and died before it could say so), KVC_EUNSUPPORTED, KVC_EIO. Any thread. */
+KVC_PUBLIC int kvc_saved_remove(kvc_session *session, const char *name);
 
 #ifdef __cplusplus
 }

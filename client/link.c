@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include "client/clock.h"
@@ -49,6 +50,8 @@ struct session_link *link_new(const char *runtime_dir, uint32_t deadline_ms, uin
 		errbuf_set(err, KV_ENOMEM, "no memory for a session");
 		return NULL;
 	}
+	if (getrandom(link->nonce, sizeof(link->nonce), 0) != sizeof(link->nonce))
+		memset(link->nonce, 0, sizeof(link->nonce)); /* none */
 	link->attach.fd = -1;
 	link->next_id = 1;
 	link->deadline_ms = deadline_ms;
@@ -142,6 +145,9 @@ static int say_hello(struct session_link *link, int64_t deadline_ns, struct atta
 	if (link->session_id) {
 		hello.token.data = link->token;
 		hello.token.len = LINK_TOKEN_BYTES;
+	} else {
+		hello.nonce.data = link->nonce;
+		hello.nonce.len = LINK_TOKEN_BYTES;
 	}
 	attach_close(&link->attach);
 	if (attach_open(&link->attach, link->runtime.attach, deadline_ns, err))
@@ -252,17 +258,25 @@ int link_exchange(struct session_link *link, Kv__Wire__AttachRequest *request, i
 	return rc;
 }
 
+/* The daemon keeps a session for as long as its process lives: a goodbye that goes to a core that
+ * has died is said to the next. */
 void link_bye(struct session_link *link)
 {
 	Kv__Wire__AttachRequest request = KV__WIRE__ATTACH_REQUEST__INIT;
 	Kv__Wire__Bye bye = KV__WIRE__BYE__INIT;
-	struct attach_answer answer;
 	uint32_t ms = link->deadline_ms < BYE_MS ? link->deadline_ms : BYE_MS;
+	int64_t deadline_ns = clock_deadline_ns(ms);
+	struct attach_answer answer;
+	struct errbuf err = {0};
+	int rc;
 
 	request.what_case = KV__WIRE__ATTACH_REQUEST__WHAT_BYE;
 	request.bye = &bye;
-	if (attach_hung_up(&link->attach))
-		return;
-	if (attach_exchange(&link->attach, &request, -1, clock_deadline_ns(ms), &answer, NULL) == 0)
-		attach_answer_free(&answer);
+	do {
+		if (attach_hung_up(&link->attach) && attach_again(link, deadline_ns, &err))
+			return;
+		rc = attach_exchange(&link->attach, &request, -1, deadline_ns, &answer, &err);
+		if (rc == 0)
+			attach_answer_free(&answer);
+	} while (rc && err.status == KV_EDAEMON && clock_left_ms(deadline_ns) > 0);
 }

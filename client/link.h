@@ -44,8 +44,9 @@ struct session_link {
 	pthread_mutex_t lock;
 	bool attach_taken;
 	pthread_cond_t attach_free;
-	pthread_cond_t window; /* a call has ended */
-	uint64_t session_id;   /* never changes once attached */
+	pthread_cond_t window;           /* a call has ended */
+	uint64_t session_id;             /* never changes once attached */
+	uint8_t nonce[LINK_TOKEN_BYTES]; /* of the first Hello, which may have to be said again */
 	uint8_t token[LINK_TOKEN_BYTES];
 	uint8_t boot[LINK_BOOT_BYTES];
 	_Atomic uint64_t n_attached; /* counts attachments; stored under lock, loaded by calls */

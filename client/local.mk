@@ -61,6 +61,7 @@ libkvclient_la_SOURCES += \
 	client/clock.h \
 	client/convert.c \
 	client/handles.h \
+	client/jobs.c client/jobs.h \
 	client/layout.c client/layout.h \
 	client/link.c client/link.h \
 	client/open.h \
@@ -68,6 +69,7 @@ libkvclient_la_SOURCES += \
 	client/pins.c \
 	client/reserve.c client/reserve.h \
 	client/rpc.c client/rpc.h \
+	client/saved.c \
 	client/sequences.c \
 	client/session.c \
 	client/size.c \

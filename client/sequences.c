@@ -115,6 +115,14 @@ int handles_name(const char *name, char **out)
 	return kv_name_check(name, kvc_err());
 }
 
+int handles_target(Kv__Wire__Target *target, const char *name)
+{
+	if (!name)
+		return kvc_fail(KV_EINVAL, "a name is missing (NULL)");
+	target->which_case = KV__WIRE__TARGET__WHICH_NAME;
+	return handles_name(name, &target->name);
+}
+
 int handles_seq_options(const struct kvc_seq_options *given, struct kvc_seq_options *options)
 {
 	if (options_take(given, "kvc_seq_options", sizeof(*options), options, sizeof(*options)))

@@ -145,19 +145,11 @@ static struct kvc_seq *fork_from(struct kvc_writer *writer, Kv__Wire__Target *so
 	return seq;
 }
 
-static int target_name(Kv__Wire__Target *target, const char *name)
-{
-	if (!name)
-		return kvc_fail(KV_EINVAL, "a name is missing (NULL)");
-	target->which_case = KV__WIRE__TARGET__WHICH_NAME;
-	return handles_name(name, &target->name);
-}
-
 kvc_seq *kvc_fork(kvc_writer *writer, const char *source, const struct kvc_seq_options *options)
 {
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 
-	if (session_check(writer->session) || target_name(&target, source))
+	if (session_check(writer->session) || handles_target(&target, source))
 		return NULL;
 	return fork_from(writer, &target, options);
 }
@@ -179,7 +171,7 @@ kvc_seq *kvc_open_snapshot(kvc_writer *writer, const char *name)
 	Kv__Wire__Open command = KV__WIRE__OPEN__INIT;
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 
-	if (session_check(writer->session) || target_name(&target, name))
+	if (session_check(writer->session) || handles_target(&target, name))
 		return NULL;
 	rpc_request_init(&request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_OPEN;
@@ -196,7 +188,7 @@ kvc_seq *kvc_takeover(kvc_writer *writer, const char *name)
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 	struct kvc_seq *seq;
 
-	if (session_check(writer->session) || target_name(&target, name))
+	if (session_check(writer->session) || handles_target(&target, name))
 		return NULL;
 	rpc_request_init(&request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_TAKEOVER;
@@ -215,7 +207,7 @@ int kvc_remove(kvc_session *session, const char *name)
 	Kv__Wire__Remove command = KV__WIRE__REMOVE__INIT;
 	Kv__Wire__Target target = KV__WIRE__TARGET__INIT;
 
-	if (session_check(session) || target_name(&target, name))
+	if (session_check(session) || handles_target(&target, name))
 		return -1;
 	pins_flush(session);
 	rpc_request_init(&request);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/arena.h"
+#include "daemon/sealed.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -86,30 +87,16 @@ static int make_fd(struct arena *arena, struct errbuf *err)
 	char name[64];
 
 	snprintf(name, sizeof(name), "kvc-arena-%llu", (unsigned long long)arena->id);
-	arena->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (arena->fd < 0)
-		return errbuf_errno(err, KV_EPOOL, errno,
-				    "memfd_create refused an arena (is it blocked by a sandbox?)");
-	if (fchmod(arena->fd, 0600) || ftruncate(arena->fd, (off_t)arena->n_bytes) ||
-	    fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return errbuf_errno(err, KV_EPOOL, errno,
-				    "cannot size and seal an arena of %llu bytes",
-				    (unsigned long long)arena->n_bytes);
-	return 0;
+	arena->fd = sealed_make(name, arena->n_bytes, "an arena", KV_EPOOL, err);
+	return arena->fd < 0 ? -1 : 0;
 }
 
 static int check_fd(const struct arena *arena, struct errbuf *err)
 {
-	struct stat st;
+	char what[64];
 
-	if (fstat(arena->fd, &st))
-		return errbuf_errno(err, KV_EINTERNAL, errno, "arena %llu",
-				    (unsigned long long)arena->id);
-	if ((uint64_t)st.st_size != arena->n_bytes)
-		return errbuf_set(err, KV_ECORRUPT, "arena %llu has %lld bytes, not %llu",
-				  (unsigned long long)arena->id, (long long)st.st_size,
-				  (unsigned long long)arena->n_bytes);
-	return 0;
+	snprintf(what, sizeof(what), "arena %llu", (unsigned long long)arena->id);
+	return sealed_check(arena->fd, arena->n_bytes, what, err);
 }
 
 static int map(struct arena *arena, struct errbuf *err)

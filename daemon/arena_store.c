@@ -157,6 +157,45 @@ static struct arena *make(struct session *session, const struct grant_need *need
 	return arena;
 }
 
+struct arena *arenas_make_own(struct core *core, const struct layout_entry *layout, uint32_t group,
+			      uint32_t n_blocks, struct pool_user *user, struct errbuf *err)
+{
+	struct arena_spec spec = {.layout_id = layout->id,
+				  .layout = layout->layout,
+				  .group = group,
+				  .n_blocks = n_blocks};
+	struct arena *arena;
+	int rc;
+
+	if (pool_check(&core->pool, user, n_blocks * layout->layout->groups[group].block_bytes,
+		       err))
+		return NULL;
+	spec.id = core_new_id(core);
+	arena = arena_new(&spec, -1, &core->pool, user, &core->memory, err);
+	if (!arena)
+		return NULL;
+	rc = keeper_keep(core->env->keeper, KEPT_ARENA, arena->id, arena->fd);
+	KV_FAULT_POINT();
+	if (rc) {
+		errbuf_errno(err, KV_ELIMIT, -rc, "the keeper cannot hold another arena");
+		arena_free(arena);
+		return NULL;
+	}
+	if (idlist_add(&core->arenas, arena->id, arena))
+		state_die("no memory for the list of arenas");
+	arena->writer = ARENA_GONE;
+	log_arena(core, arena);
+	arena_grant(arena, 0, n_blocks);
+	arenas_make_room(core);
+	return arena;
+}
+
+void arenas_give_up(struct core *core, struct arena *arena)
+{
+	arena_ungrant(arena, 0, arena->n_blocks);
+	arenas_touch(core, arena);
+}
+
 int arenas_load(struct core *core, const struct arena_spec *spec, uint32_t uid, int fd,
 		struct errbuf *err)
 {

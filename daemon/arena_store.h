@@ -58,6 +58,15 @@ void grants_log(struct core *core, const struct grant_list *list);
 /* The session has ended: takes its grants back; `gone`: nobody can write its arenas any more. */
 void arenas_end_session(struct session *session, bool gone);
 
+/*
+ * An arena that no session ever writes, of exactly n_blocks, all of them granted, for the core to
+ * fill with pinned blocks of the user's. NULL with err (KV_EPOOL, KV_EQUOTA, KV_ELIMIT). Given back
+ * with arenas_give_up() before or after blocks of it are pinned: those stay.
+ */
+struct arena *arenas_make_own(struct core *core, const struct layout_entry *layout, uint32_t group,
+			      uint32_t n_blocks, struct pool_user *user, struct errbuf *err);
+void arenas_give_up(struct core *core, struct arena *arena);
+
 /* Takes an arena of the catalogue up at a start. */
 int arenas_load(struct core *core, const struct arena_spec *spec, uint32_t uid, int fd,
 		struct errbuf *err);

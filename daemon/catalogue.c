@@ -5,10 +5,12 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <xxhash.h>
+
+#include "daemon/sealed.h"
+#include "proto/shm.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -49,21 +51,16 @@ static int map(struct catalogue *catalogue, struct errbuf *err)
 int catalogue_make(struct catalogue *catalogue, struct errbuf *err)
 {
 	memset(catalogue, 0, sizeof(*catalogue));
-	catalogue->fd = memfd_create("kvc-catalogue", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	catalogue->fd = sealed_make("kvc-catalogue", CATALOGUE_BYTES_MAX, "the catalogue",
+				    KV_ENOMEM, err);
 	if (catalogue->fd < 0)
-		return errbuf_errno(
-			err, KV_ENOMEM, errno,
-			"memfd_create refused the catalogue (is it blocked by a sandbox?)");
-	if (fchmod(catalogue->fd, 0600) || ftruncate(catalogue->fd, (off_t)CATALOGUE_BYTES_MAX) ||
-	    fcntl(catalogue->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-		errbuf_errno(err, KV_ENOMEM, errno, "cannot size and seal the catalogue");
-		goto fail;
-	}
+		return -1;
 	if (map(catalogue, err) || catalogue_room(catalogue, CAT_HEAD_BYTES, err))
 		goto fail;
 	head_of(catalogue)->magic = CAT_MAGIC;
 	head_of(catalogue)->version = CAT_VERSION;
 	head_of(catalogue)->head_bytes = CAT_HEAD_BYTES;
+	head_of(catalogue)->shm_version = KV_SHM_VERSION;
 	catalogue->end_off = catalogue->write_off = CAT_HEAD_BYTES;
 	catalogue->rewritten_end_off = CAT_HEAD_BYTES;
 	atomic_store_explicit(&head_of(catalogue)->end_off, CAT_HEAD_BYTES, memory_order_release);
@@ -117,6 +114,10 @@ static int check_head(struct catalogue *catalogue, struct errbuf *err)
 	if (head->version != CAT_VERSION || head->head_bytes != CAT_HEAD_BYTES)
 		return errbuf_set(err, KV_EVERSION, "catalogue has version %u, this is %u",
 				  head->version, CAT_VERSION);
+	if (head->shm_version != KV_SHM_VERSION)
+		return errbuf_set(err, KV_EVERSION,
+				  "catalogue is of control segments of version %u, this is %u",
+				  head->shm_version, KV_SHM_VERSION);
 	if (end < CAT_HEAD_BYTES || end > CATALOGUE_BYTES_MAX || end % 8)
 		return damaged(err, offsetof(struct cat_head, end_off),
 			       "end offset makes no sense");
@@ -126,15 +127,10 @@ static int check_head(struct catalogue *catalogue, struct errbuf *err)
 
 int catalogue_adopt(struct catalogue *catalogue, int fd, struct errbuf *err)
 {
-	struct stat st;
-
 	memset(catalogue, 0, sizeof(*catalogue));
 	catalogue->fd = fd;
-	if (fstat(fd, &st) || (uint64_t)st.st_size != CATALOGUE_BYTES_MAX) {
-		damaged(err, 0, "the kept descriptor has another size");
-		goto fail;
-	}
-	if (map(catalogue, err) || check_head(catalogue, err))
+	if (sealed_check(fd, CATALOGUE_BYTES_MAX, "a catalogue", err) || map(catalogue, err) ||
+	    check_head(catalogue, err))
 		goto fail;
 	for (uint64_t off = CAT_HEAD_BYTES; off < catalogue->end_off;
 	     off = next_record(catalogue, off))

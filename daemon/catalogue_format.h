@@ -24,7 +24,7 @@
 
 #define CAT_MAGIC UINT64_C(0x31746163766b8901)
 #define CAT_RECORD_MAGIC 0x7243766bu
-#define CAT_VERSION 2u
+#define CAT_VERSION 3u
 #define CAT_HEAD_BYTES 4096u
 #define CAT_PAYLOAD_MAX (UINT32_C(1) << 30)
 #define CAT_ID_MAX (UINT64_C(1) << 62) /* of a record; the ids given out come nowhere near it */
@@ -34,7 +34,8 @@ struct cat_head {
 	uint32_t version;
 	uint32_t head_bytes;
 	_Atomic uint64_t end_off; /* the core stores (release); a later core loads (acquire) */
-	uint8_t unused[CAT_HEAD_BYTES - 24];
+	uint32_t shm_version;     /* KV_SHM_VERSION: of the control segments that it speaks of */
+	uint8_t unused[CAT_HEAD_BYTES - 28];
 };
 static_assert(sizeof(struct cat_head) == CAT_HEAD_BYTES, "head is one page");
 
@@ -96,8 +97,9 @@ struct cat_session {
 	uint32_t ended; /* 1: ended, memory in quarantine until the pidfd fires */
 	uint64_t created_unix_ns;
 	char comm[16];
+	uint8_t nonce[16]; /* of the Hello that it was made for; zero: none */
 };
-static_assert(sizeof(struct cat_session) == 64, "session");
+static_assert(sizeof(struct cat_session) == 80, "session");
 
 /* CAT_SESSION_GONE, CAT_ARENA_GONE, CAT_STATE_GONE, CAT_OBJECT_GONE */
 struct cat_gone {

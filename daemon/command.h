@@ -91,7 +91,8 @@ extern const struct command_entry cmd_noop, cmd_layout_register, cmd_layout_get,
 	cmd_writer_free, cmd_seq_new, cmd_seq_drop, cmd_seq_name, cmd_reserve, cmd_release,
 	cmd_places_reserve, cmd_snapshot, cmd_fork, cmd_open, cmd_unpin, cmd_rollback, cmd_takeover,
 	cmd_remove, cmd_list, cmd_show, cmd_verify, cmd_job_get, cmd_job_cancel, cmd_session_list,
-	cmd_session_end, cmd_status, cmd_wait;
+	cmd_session_end, cmd_status, cmd_wait, cmd_save, cmd_load, cmd_saved_list, cmd_saved_remove,
+	cmd_store_check;
 
 /* ---- what handlers share ------------------------------------------------------------------ */
 
@@ -102,6 +103,10 @@ ProtobufCBinaryData reply_bytes(const void *bytes, size_t n);
 
 /* A layout that the user has registered. NULL with err. */
 const struct layout_entry *cmd_layout(struct command *cmd, uint64_t layout_id);
+
+/* The layout of a message, registered for the user. NULL with err. */
+const struct layout_entry *layout_register(struct core *core, uint32_t uid,
+					   const Kv__Wire__Layout *wire, struct errbuf *err);
 
 /* max_tokens of a peer: 0 is the default. -1 with KV_ERANGE. */
 int cmd_max_tokens(struct command *cmd, uint64_t *max_tokens);

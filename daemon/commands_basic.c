@@ -87,24 +87,21 @@ static void reply_layout(struct command *cmd, const struct layout_entry *entry, 
 	}
 }
 
-static enum cmd_step run_layout_register(struct command *cmd)
+const struct layout_entry *layout_register(struct core *core, uint32_t uid,
+					   const Kv__Wire__Layout *wire, struct errbuf *err)
 {
-	struct core *core = cmd->core;
-	uint32_t uid = cmd->session->uid;
 	struct layout_entry *entry;
-	struct kv_layout *layout;
+	struct kv_layout *layout = kv_layout_from_wire(wire, err);
 
-	if (!cmd->request->layout_register->layout)
-		return cmd_fail(cmd, KV_EINVAL, "a layout is missing");
-	layout = kv_layout_from_wire(cmd->request->layout_register->layout, &cmd->err);
 	if (!layout)
-		return CMD_FAIL;
+		return NULL;
 	entry = find_hash(core, layout->hash);
 	if ((!entry || !is_registered(entry, uid)) &&
 	    count_of_user(core, uid) >= LAYOUTS_PER_USER_MAX) {
 		kv_layout_free(layout);
-		return cmd_fail(cmd, KV_ELIMIT, "user %u has registered %u layouts, the limit", uid,
-				LAYOUTS_PER_USER_MAX);
+		errbuf_set(err, KV_ELIMIT, "user %u has registered %u layouts, the limit", uid,
+			   LAYOUTS_PER_USER_MAX);
+		return NULL;
 	}
 	if (entry) {
 		kv_layout_free(layout);
@@ -117,6 +114,19 @@ static enum cmd_step run_layout_register(struct command *cmd)
 	}
 	if (!is_registered(entry, uid))
 		register_user(core, entry, uid);
+	return entry;
+}
+
+static enum cmd_step run_layout_register(struct command *cmd)
+{
+	const Kv__Wire__Layout *wire = cmd->request->layout_register->layout;
+	const struct layout_entry *entry;
+
+	if (!wire)
+		return cmd_fail(cmd, KV_EINVAL, "a layout is missing");
+	entry = layout_register(cmd->core, cmd->session->uid, wire, &cmd->err);
+	if (!entry)
+		return CMD_FAIL;
 	reply_layout(cmd, entry, false);
 	return CMD_DONE;
 }

@@ -4,17 +4,11 @@
 #include <unistd.h>
 
 #include "daemon/command.h"
+#include "daemon/disk.h"
 #include "daemon/live.h"
 #include "daemon/objects.h"
 #include "daemon/overdraft.h"
 #include "daemon/session.h"
-
-/* Root and the daemon's own user see all users' things and may end sessions; they change nothing
- * else of theirs. */
-static bool is_operator(const struct session *session)
-{
-	return session->uid == 0 || session->uid == (uint32_t)geteuid();
-}
 
 /* ---- objects ------------------------------------------------------------------------------ */
 
@@ -155,7 +149,8 @@ static bool is_wanted(const struct command *cmd, const struct object *object)
 {
 	const char *prefix = cmd->request->list->prefix;
 
-	if (!object->listed || (object->uid != cmd->session->uid && !is_operator(cmd->session)))
+	if (!object->listed ||
+	    (object->uid != cmd->session->uid && !session_is_operator(cmd->session)))
 		return false;
 	return !prefix[0] || (object->name && strncmp(object->name, prefix, strlen(prefix)) == 0);
 }
@@ -163,7 +158,7 @@ static bool is_wanted(const struct command *cmd, const struct object *object)
 static bool list_local(struct command *cmd, struct page *page, const struct session *session)
 {
 	if (session->phase == SESSION_ENDED ||
-	    (session->uid != cmd->session->uid && !is_operator(cmd->session)))
+	    (session->uid != cmd->session->uid && !session_is_operator(cmd->session)))
 		return true;
 	for (uint32_t p = 0; p < KV_PLACES_MAX; p++) {
 		const struct place *place = session->places[p];
@@ -286,7 +281,7 @@ static enum cmd_step run_session_list(struct command *cmd)
 	for (; i < core->sessions.n; i++) {
 		const struct session *session = core->sessions.items[i].thing;
 
-		if (session->uid != cmd->session->uid && !is_operator(cmd->session))
+		if (session->uid != cmd->session->uid && !session_is_operator(cmd->session))
 			continue;
 		if (result->n_sessions == KV_PAGE_OBJECTS_MAX) {
 			result->more = 1;
@@ -304,7 +299,7 @@ static enum cmd_step run_session_end(struct command *cmd)
 	uint64_t id = cmd->request->session_end->session;
 	const struct session *session = session_find(cmd->core, id);
 
-	if (!session || (session->uid != cmd->session->uid && !is_operator(cmd->session)))
+	if (!session || (session->uid != cmd->session->uid && !session_is_operator(cmd->session)))
 		return cmd_fail(cmd, KV_ENOTFOUND, "no session has number %llu",
 				(unsigned long long)id);
 	cmd->end_session = id; /* when the reply is out */
@@ -380,6 +375,7 @@ static enum cmd_step run_status(struct command *cmd)
 	status->quota_bytes = pool_user_limit(&core->pool);
 	status->used_bytes = cmd->session->user->used_bytes;
 	status->runtime_dir = reply_string(core->env->settings->runtime_dir);
+	status->disk = disk_wire(core);
 	cmd->reply->result_case = KV__WIRE__REPLY__RESULT_STATUS_RESULT;
 	cmd->reply->status_result = status;
 	return CMD_DONE;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/notify.h"
 #include "proto/fault.h"
 
 #define TAKE_UP_MS 60000 /* what a service manager may wait longer for a core with a past */
@@ -26,6 +27,13 @@ static void on_request(void *arg, const void *route, size_t n_route, const void 
 	core_request(running->core, route, n_route, body, n_body);
 }
 
+static void end_loop(void *arg)
+{
+	struct running *running = arg;
+
+	loop_stop(running->env.loop, 0);
+}
+
 static void on_signal(void *arg, uint32_t events)
 {
 	struct running *running = arg;
@@ -33,7 +41,7 @@ static void on_signal(void *arg, uint32_t events)
 
 	(void)events;
 	if (read(running->signal_fd, &info, sizeof(info)) == sizeof(info))
-		loop_stop(running->env.loop, 0);
+		core_leave(running->core, end_loop, running);
 }
 
 static int watch_signals(struct running *running, struct errbuf *err)
@@ -91,10 +99,12 @@ int core_main(const struct core_start *start)
 	int status = 1;
 
 	KV_FAULT_FROM_ENV("KVC_CORE_FAULT_MAX");
-	if (start_core(&running, start, &err) == 0)
+	if (start_core(&running, start, &err) == 0) {
 		status = loop_run(running.env.loop) == 0 ? 0 : 1;
-	else
+		core_farewell(running.core, notify_is_there());
+	} else {
 		log_error("core", "%s", err.text);
+	}
 	attach_free(running.attach);
 	core_free(running.core);
 	front_link_free(running.env.front);

@@ -3,11 +3,12 @@
  *
  * core.c builds the loop and the links, calls core_new(), says that it is ready and runs the loop.
  * Whatever the core knows (sessions, arenas, sequences, snapshots, catalogue, jobs) is behind the
- * six functions below, which daemon/state.c provides. All run on the core's one thread.
+ * seven functions below, which daemon/state.c provides. All run on the core's one thread.
  */
 #ifndef KV_DAEMON_CORE_H
 #define KV_DAEMON_CORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +44,14 @@ struct core;
  */
 struct core *core_new(struct core_env *env, struct errbuf *err);
 void core_free(struct core *core); /* orderly end; NULL is allowed */
+
+/* Told to end: saves what has a name and no writer on the disk, if there is a disk pool; then, or
+ * at the second call, done(arg). */
+void core_leave(struct core *core, void (*done)(void *arg), void *arg);
+
+/* Says in the log what goes with an orderly end. has_manager: a service manager has the memory in
+ * its descriptor store; a restart brings it back, a stop drops it, and it does not say which. */
+void core_farewell(const struct core *core, bool has_manager);
 
 /*
  * A request frame of at most KV_REQUEST_BYTES_MAX bytes that nobody has looked at yet. Both

@@ -163,6 +163,9 @@ static void take_message(struct keeper *keeper, struct child *child, struct keep
 		notify_status(message->text);
 		if (message->extend_ms > 0)
 			notify_extend(message->extend_ms);
+		if (message->extend_ms > 0 && keeper->state == KEEPER_STOPPING)
+			loop_timer_in(keeper->loop, &keeper->stop_limit,
+				      message->extend_ms * LOOP_NS_PER_MS);
 	}
 }
 

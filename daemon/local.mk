@@ -1,7 +1,7 @@
 # The daemon: libkvdaemon.la holds all of it but main.c, so that tests link what ships.
 noinst_LTLIBRARIES += libkvdaemon.la
 
-libkvdaemon_la_LIBADD = libkvproto.la $(NANOMSG_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS)
+libkvdaemon_la_LIBADD = libkvoffload.la libkvproto.la $(NANOMSG_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS)
 libkvdaemon_la_SOURCES =
 
 sbin_PROGRAMS += kvcached
@@ -33,6 +33,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/packet.c daemon/packet.h \
 	daemon/pidfd.c daemon/pidfd.h \
 	daemon/runtime_dir.c daemon/runtime_dir.h \
+	daemon/sealed.c daemon/sealed.h \
 	daemon/settings.c daemon/settings.h
 if HAVE_SYSTEMD
 libkvdaemon_la_SOURCES += daemon/notify-systemd.c
@@ -88,9 +89,20 @@ libkvdaemon_la_SOURCES += \
 	daemon/digest_rest.c daemon/digest_rest.h \
 	daemon/dispatch.c \
 	daemon/events.c daemon/events.h \
+	daemon/farewell.c \
 	daemon/holds.c \
 	daemon/idlist.c daemon/idlist.h \
+	daemon/disk.c daemon/disk.h \
+	daemon/image.c daemon/image.h \
+	daemon/job_check.c \
+	daemon/job_load.c \
+	daemon/job_save.c \
+	daemon/job_verify.c \
+	daemon/save.h daemon/save_images.c \
+	daemon/saved_state.c daemon/saved_state.h \
+	daemon/commands_saved.c \
 	daemon/jobs.c daemon/jobs.h \
+	daemon/leave.c daemon/leave.h \
 	daemon/live.c daemon/live.h \
 	daemon/names.c daemon/names.h \
 	daemon/objects.c daemon/objects.h \

@@ -1,5 +1,10 @@
 #include "daemon/notify.h"
 
+bool notify_is_there(void)
+{
+	return false;
+}
+
 void notify_ready(void)
 {
 }

@@ -7,11 +7,20 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "daemon/log.h"
+
 /* Names in the store: "kv-KIND-ID-NUMBER". */
 #define NAME_FORMAT "kv-%u-%" PRIx64 "-%" PRIx64
 
 /* Of the last descriptor that was stored, in this or an earlier life of the service. */
 static uint64_t last_number;
+
+bool notify_is_there(void)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+
+	return path && *path;
+}
 
 void notify_ready(void)
 {
@@ -60,6 +69,15 @@ static int parse(const char *name, int fd, struct kept *kept)
 	return 0;
 }
 
+/* Another version's, or a mistake in the unit: the store must not hold its memory for ever. */
+static void refuse(const char *name, int fd)
+{
+	log_warn("keeper", "the service manager handed over a descriptor %s, which is none of ours",
+		 name);
+	sd_notifyf(0, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+	close(fd);
+}
+
 size_t notify_take_stored(void (*take)(void *arg, const struct kept *kept), void *arg)
 {
 	char **names = NULL;
@@ -77,7 +95,7 @@ size_t notify_take_stored(void (*take)(void *arg, const struct kept *kept), void
 			take(arg, &kept);
 			n_taken++;
 		} else {
-			close(fd); /* not ours: an old version's, or a mistake in the unit */
+			refuse(names[i], fd);
 		}
 		free(names[i]);
 	}

@@ -1,14 +1,18 @@
 /*
  * Words to the service manager: sd_notify(3) where libsystemd was there at build time, else
- * nothing. Without a manager every call does nothing. Keeper only.
+ * nothing. Without a manager every call does nothing. Keeper only, but for notify_is_there().
  */
 #ifndef KV_DAEMON_NOTIFY_H
 #define KV_DAEMON_NOTIFY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/keeper_link.h"
+
+/* Is there a manager that listens? */
+bool notify_is_there(void);
 
 void notify_ready(void);
 void notify_status(const char *text);

@@ -64,3 +64,8 @@ bool pidfd_has_exited(int pidfd)
 
 	return poll(&p, 1, 0) > 0;
 }
+
+bool pidfd_is_one(int fd)
+{
+	return syscall(SYS_pidfd_send_signal, fd, 0, NULL, 0) == 0 || errno != EBADF;
+}

@@ -20,4 +20,7 @@ pid_t pidfd_pid(int pidfd);
 /* True once the process has exited (waited for or not). */
 bool pidfd_has_exited(int pidfd);
 
+/* Is this descriptor, which came from elsewhere, a pidfd? */
+bool pidfd_is_one(int fd);
+
 #endif

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/sealed.h"
+
 /* What is written of a freed table stays in memory, zeroed, if it is not much: making its pages
  * anew is what costs most of a fork. */
 #define WARM_TABLE_BYTES (UINT64_C(64) << 10)
@@ -49,8 +51,10 @@ static int map(struct segment *segment, struct errbuf *err)
 {
 	segment->base = mmap(NULL, KV_SHM_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
 			     segment->fd, 0);
-	if (segment->base == MAP_FAILED)
+	if (segment->base == MAP_FAILED) {
+		segment->base = NULL;
 		return errbuf_errno(err, KV_ENOMEM, errno, "cannot map a control segment");
+	}
 	madvise(segment->base, KV_SHM_BYTES, MADV_DONTDUMP);
 	segment->tables_end_off = tables_off();
 	segment->free_tables = NULL;
@@ -82,33 +86,23 @@ int segment_make(struct segment *segment, uint64_t session_id, struct errbuf *er
 	char name[64];
 
 	snprintf(name, sizeof(name), "kvc-control-%llu", (unsigned long long)session_id);
-	segment->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	segment->fd = sealed_make(name, KV_SHM_BYTES, "a control segment", KV_ENOMEM, err);
 	if (segment->fd < 0)
-		return errbuf_errno(err, KV_ENOMEM, errno,
-				    "memfd_create refused a control segment (is it blocked by a "
-				    "sandbox?)");
-	if (fchmod(segment->fd, 0600) || ftruncate(segment->fd, KV_SHM_BYTES) ||
-	    fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
-		errbuf_errno(err, KV_ENOMEM, errno, "cannot size and seal a control segment");
-		goto fail;
+		return -1;
+	if (map(segment, err)) {
+		close(segment->fd);
+		segment->fd = -1;
+		return -1;
 	}
-	if (map(segment, err))
-		goto fail;
 	fill_head(segment, session_id);
 	return 0;
-fail:
-	close(segment->fd);
-	segment->fd = -1;
-	return -1;
 }
 
 int segment_adopt(struct segment *segment, int fd, struct errbuf *err)
 {
-	struct stat st;
-
-	if (fstat(fd, &st) || (uint64_t)st.st_size != KV_SHM_BYTES)
-		return errbuf_set(err, KV_EVERSION, "a kept control segment has another size");
 	segment->fd = fd;
+	if (sealed_check(fd, KV_SHM_BYTES, "a control segment", err))
+		return -1;
 	return map(segment, err);
 }
 

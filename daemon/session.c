@@ -99,7 +99,8 @@ static int keep(struct session *session, struct errbuf *err)
 	return errbuf_errno(err, KV_ELIMIT, -rc, "the keeper cannot hold another session");
 }
 
-struct session *session_new(struct core *core, struct attach_conn *conn, struct errbuf *err)
+struct session *session_new(struct core *core, struct attach_conn *conn, const uint8_t *nonce,
+			    struct errbuf *err)
 {
 	struct pool_user *user = pool_user(&core->pool, conn->uid);
 	uint32_t most = core->env->settings->n_sessions_max;
@@ -121,6 +122,8 @@ struct session *session_new(struct core *core, struct attach_conn *conn, struct 
 	session->created_unix_ns = unix_now_ns();
 	session->phase = SESSION_ATTACHED;
 	randombytes_buf(session->token, sizeof(session->token));
+	if (nonce)
+		memcpy(session->nonce, nonce, sizeof(session->nonce));
 	read_comm(session);
 	session->pidfd = conn->pidfd;
 	conn->pidfd = -1;
@@ -142,6 +145,7 @@ struct session *session_load(struct core *core, const struct cat_session *record
 
 	session->id = record->id;
 	memcpy(session->token, record->token, sizeof(session->token));
+	memcpy(session->nonce, record->nonce, sizeof(session->nonce));
 	session->gid = record->gid;
 	session->pid = record->pid;
 	memcpy(session->comm, record->comm, sizeof(session->comm) - 1);
@@ -327,4 +331,9 @@ void sessions_forget_emptied(struct core *core)
 		else
 			i++;
 	}
+}
+
+bool session_is_operator(const struct session *session)
+{
+	return session->uid == 0 || session->uid == (uint32_t)geteuid();
 }

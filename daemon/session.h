@@ -23,8 +23,10 @@
 
 struct session *session_find(const struct core *core, uint64_t id);
 
-/* A new session of a connected process; takes conn->pidfd. NULL with err. */
-struct session *session_new(struct core *core, struct attach_conn *conn, struct errbuf *err);
+/* A new session of a connected process; takes conn->pidfd. nonce: TOKEN_BYTES of its Hello, or
+ * NULL. NULL with err. */
+struct session *session_new(struct core *core, struct attach_conn *conn, const uint8_t *nonce,
+			    struct errbuf *err);
 
 /* A session that a catalogue names; pidfd becomes owned. Without segment yet. */
 struct session *session_load(struct core *core, const struct cat_session *record, int pidfd);
@@ -106,5 +108,9 @@ int session_watch(struct session *session, const char *name, int fd, struct errb
 void session_watch_load(struct session *session, uint64_t id, const char *name, int fd);
 /* Fires and forgets the watches whose names exist. */
 void sessions_fire_watches(struct core *core);
+
+/* Root and the daemon's own user see all users' things, may end sessions and look after the store;
+ * they change nothing else of others. */
+bool session_is_operator(const struct session *session);
 
 #endif

@@ -61,6 +61,34 @@ static struct session *find_again(struct core *core, const struct attach_conn *c
 	return session;
 }
 
+/* A session that an earlier life made for this process and this wish, and whose Welcome was lost;
+ * NULL: there is none. */
+static struct session *find_lost(struct core *core, const struct attach_conn *conn,
+				 const uint8_t *nonce)
+{
+	for (size_t i = 0; i < core->sessions.n; i++) {
+		struct session *session = core->sessions.items[i].thing;
+
+		if (session->phase == SESSION_AWAY && !session->is_ending &&
+		    session->uid == conn->uid &&
+		    sodium_memcmp(session->nonce, nonce, TOKEN_BYTES) == 0 &&
+		    !pidfd_has_exited(session->pidfd) && pidfd_pid(session->pidfd) == conn->pid)
+			return session;
+	}
+	return NULL;
+}
+
+static struct session *begin(struct core *core, struct attach_conn *conn,
+			     const Kv__Wire__Hello *hello, struct errbuf *err)
+{
+	const uint8_t *nonce = hello->nonce.len == TOKEN_BYTES ? hello->nonce.data : NULL;
+	struct session *lost = NULL;
+
+	if (nonce && !sodium_is_zero(nonce, TOKEN_BYTES))
+		lost = find_lost(core, conn, nonce);
+	return lost ? lost : session_new(core, conn, nonce, err);
+}
+
 static int on_hello(struct core *core, struct attach_conn *conn, const Kv__Wire__Hello *hello,
 		    struct errbuf *err)
 {
@@ -69,7 +97,7 @@ static int on_hello(struct core *core, struct attach_conn *conn, const Kv__Wire_
 	if (conn->user)
 		return errbuf_set(err, KV_EPROTO, "the connection has a session already");
 	session = hello->session ? find_again(core, conn, hello, err) :
-				   session_new(core, conn, err);
+				   begin(core, conn, hello, err);
 	if (!session)
 		return -1;
 	if (session->conn) { /* it has connected anew before we saw the old connection go */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "offload/io.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -26,6 +27,9 @@ void settings_default(struct settings *settings)
 		.huge = SETTINGS_TRY,
 		.mlock = SETTINGS_TRY,
 		.arena_bytes = 64 * GIB,
+		.disk_bytes = 16 * GIB,
+		.preallocate = SETTINGS_ON,
+		.io = IO_AUTO,
 		.n_sessions_max = 256,
 		.n_sequences_max = 65536,
 		.n_jobs_max = 16,
@@ -165,6 +169,22 @@ static int set_level(void *field, const struct key *key, const char *value, stru
 	return set_word(field, key, value, words, err);
 }
 
+static int set_switch(void *field, const struct key *key, const char *value, struct errbuf *err)
+{
+	static const char *const words[] = {"no", "yes", NULL};
+
+	static_assert(SETTINGS_OFF == 0 && SETTINGS_ON == 1, "order of the words");
+	return set_word(field, key, value, words, err);
+}
+
+static int set_io(void *field, const struct key *key, const char *value, struct errbuf *err)
+{
+	static const char *const words[] = {"auto", "uring", "threads", NULL};
+
+	static_assert(IO_AUTO == 0 && IO_URING == 1 && IO_THREADS == 2, "order of the words");
+	return set_word(field, key, value, words, err);
+}
+
 #define FIELD(name) offsetof(struct settings, name)
 #define TEXT(name) FIELD(name), 0, sizeof(((struct settings *)0)->name)
 
@@ -177,6 +197,10 @@ static const struct key keys[] = {
 	{"pool host", "huge", set_try, FIELD(huge), 0, 0},
 	{"pool host", "mlock", set_try, FIELD(mlock), 0, 0},
 	{"pool host", "arena_bytes", set_bytes, FIELD(arena_bytes), POOL_BYTES_MIN, POOL_BYTES_MAX},
+	{"pool disk", "dir", set_text, TEXT(disk_dir)},
+	{"pool disk", "bytes", set_bytes, FIELD(disk_bytes), POOL_BYTES_MIN, POOL_BYTES_MAX},
+	{"pool disk", "preallocate", set_switch, FIELD(preallocate), 0, 0},
+	{"pool disk", "io", set_io, FIELD(io), 0, 0},
 	{"limits", "sessions", set_count, FIELD(n_sessions_max), 1, COUNT_MAX},
 	{"limits", "sequences", set_count, FIELD(n_sequences_max), 1, COUNT_MAX},
 	{"limits", "bytes_per_user", set_bytes, FIELD(user_bytes_max), 0, POOL_BYTES_MAX},
@@ -205,7 +229,8 @@ int settings_set(struct settings *settings, const char *section, const char *key
 	if (!section_known)
 		return errbuf_set(
 			err, KV_EINVAL,
-			"unknown section [%.60s]; there are [service], [pool host], [limits]",
+			"unknown section [%.60s]; there are [service], [pool host], [pool disk], "
+			"[limits]",
 			section);
 	if (!found)
 		return errbuf_set(err, KV_EINVAL, "unknown key %.60s in section [%.60s]", key,
@@ -295,6 +320,9 @@ int settings_check(const struct settings *settings, struct errbuf *err)
 			err, KV_EINVAL,
 			"the runtime directory must be an absolute path: set --runtime-dir "
 			"or runtime_dir in [service]");
+	if (settings->disk_dir[0] && settings->disk_dir[0] != '/')
+		return errbuf_set(err, KV_EINVAL, "dir = %s of [pool disk] is not an absolute path",
+				  settings->disk_dir);
 	if (settings->user_bytes_max > settings->pool_bytes)
 		return errbuf_set(err, KV_ERANGE,
 				  "bytes_per_user = %" PRIu64 " is above bytes = %" PRIu64

@@ -15,6 +15,7 @@
 #include "proto/errbuf.h"
 
 enum settings_try { SETTINGS_NO = 0, SETTINGS_TRY = 1 };
+enum settings_switch { SETTINGS_OFF = 0, SETTINGS_ON = 1 };
 
 struct settings {
 	/* [service] */
@@ -27,6 +28,11 @@ struct settings {
 	enum settings_try huge; /* transparent huge pages */
 	enum settings_try mlock;
 	uint64_t arena_bytes; /* largest arena */
+	/* [pool disk] */
+	char disk_dir[256]; /* empty: no disk pool */
+	uint64_t disk_bytes;
+	enum settings_switch preallocate;
+	int io; /* enum io_kind */
 	/* [limits], each of one user */
 	uint32_t n_sessions_max;
 	uint32_t n_sequences_max; /* sequences and snapshots that the core knows */

@@ -12,8 +12,10 @@
 
 #include "daemon/arena_store.h"
 #include "daemon/command.h"
+#include "daemon/disk.h"
 #include "daemon/events.h"
 #include "daemon/jobs.h"
+#include "daemon/leave.h"
 #include "daemon/objects.h"
 #include "daemon/overdraft.h"
 #include "daemon/session.h"
@@ -166,6 +168,7 @@ static bool work(void *arg)
 
 	more |= arenas_scrub(core, SLICE_BYTES);
 	more |= jobs_step(core);
+	more |= leave_step(core);
 	more |= sessions_end_on(core, false);
 	sessions_forget_emptied(core);
 	commit(core);
@@ -263,6 +266,10 @@ struct core *core_new(struct core_env *env, struct errbuf *err)
 	}
 	init(core, env);
 	rc = kept ? state_load(core, &fault) : -1;
+	if (!kept && env->n_kept > 0)
+		log_error("catalogue",
+			  "%zu descriptors came back, but none of a catalogue; starting empty",
+			  env->n_kept);
 	if (rc && kept) {
 		/* Never half a state: what the books do not show for sure is not there. */
 		log_error("catalogue", "%s; starting empty", fault.text);
@@ -274,6 +281,7 @@ struct core *core_new(struct core_env *env, struct errbuf *err)
 		core_free(core);
 		return NULL;
 	}
+	core->disk = disk_new(core);
 	on_tick(core);
 	state_commit(core);
 	return core;
@@ -312,6 +320,8 @@ void core_free(struct core *core)
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
 	commands_free_all(core);
 	jobs_free_all(core);
+	leave_free(core);
+	disk_free(core->disk);
 	while (core->tables_back) {
 		struct table_return *next = core->tables_back->next;
 

@@ -39,7 +39,9 @@
 #define LAYOUTS_PER_USER_MAX 1024u
 
 struct command;
+struct disk;
 struct job;
+struct leave;
 struct session;
 
 /* ---- layouts ------------------------------------------------------------------------------ */
@@ -159,6 +161,7 @@ struct row_recovery {
 struct session {
 	uint64_t id;
 	uint8_t token[TOKEN_BYTES];
+	uint8_t nonce[TOKEN_BYTES]; /* of the Hello that it was made for; zero: none */
 	uint32_t uid, gid, pid;
 	char comm[16];
 	uint64_t created_unix_ns;
@@ -223,7 +226,10 @@ struct core {
 	uint64_t next_id;
 	struct pool pool;
 	struct arena_memory memory;
+	struct disk *disk;   /* NULL: none is configured */
+	struct leave *leave; /* NULL unless the core is about to end */
 	struct idlist layouts, arenas, sessions, objects, states, jobs;
+	uint64_t last_job; /* that had a turn */
 	struct object *names[NAME_BUCKETS];
 	struct arena *dirty; /* arenas with blocks to be zeroed */
 	struct table_return *tables_back;

@@ -52,6 +52,7 @@ void log_session(struct core *core, const struct session *session)
 	r->ended = session->phase == SESSION_ENDED;
 	r->created_unix_ns = session->created_unix_ns;
 	memcpy(r->comm, session->comm, sizeof(r->comm));
+	memcpy(r->nonce, session->nonce, sizeof(r->nonce));
 }
 
 void log_session_gone(struct core *core, uint64_t id)

@@ -9,10 +9,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/arena_store.h"
 #include "daemon/names.h"
 #include "daemon/objects.h"
+#include "daemon/pidfd.h"
 #include "daemon/requests.h"
 #include "daemon/session.h"
 #include "daemon/state_log.h"
@@ -117,6 +119,10 @@ static int load_session(struct loader *loader, const void *p, uint32_t n, struct
 		fd = records_kept_fd(core, KEPT_PIDFD, r->id);
 		if (fd < 0)
 			return records_bad(err, "a session whose process the keeper does not have");
+		if (!pidfd_is_one(fd)) {
+			close(fd);
+			return records_bad(err, "a session whose kept process is none");
+		}
 		session = session_load(core, r, fd);
 	}
 	if (r->ended)

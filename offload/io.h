@@ -14,7 +14,8 @@
  * then they are in quarantine: they belong to the engine and must not be freed or used again.
  *
  * A short transfer is carried on with; a read that meets the end of the file is -ENODATA. A result
- * of 0 means that every byte was transferred.
+ * of 0 means that every byte was transferred. Requests in flight together are done in any order:
+ * an IO_SYNC covers what was done before it was submitted.
  */
 #ifndef KV_OFFLOAD_IO_H
 #define KV_OFFLOAD_IO_H
@@ -48,10 +49,11 @@ struct io_request {
 	void (*done)(struct io_request *request, int result); /* 0 or -errno */
 	void (*settled)(struct io_request *request);          /* NULL: nothing to do */
 	void *arg;
-	/* the engine's */
+	/* the engine's; zero before the first io_submit() */
 	struct io_request *next, *prev;
-	uint64_t n_left;
-	uint32_t state, first_iov;
+	uint64_t n_bytes, n_left;
+	uint32_t state, first_iov, n_stalls;
+	int result;
 };
 
 struct io_options {
@@ -60,6 +62,8 @@ struct io_options {
 	uint32_t queue;     /* waiting besides; 0: 64 */
 	uint32_t n_threads; /* of the thread engine; 0: 4 */
 };
+#define IO_DEPTH_MAX 1024u
+#define IO_THREADS_MAX 64u
 
 struct io_engine;
 
@@ -67,7 +71,8 @@ struct io_engine;
  * says why). */
 struct io_engine *io_open(const struct io_options *options, struct errbuf *err);
 
-/* Cancels what waits, waits for what is in flight, calls what is due, frees. NULL is allowed. */
+/* Cancels what waits, waits for what is in flight, calls what is due, frees. Not from a callback.
+ * NULL is allowed. */
 void io_close(struct io_engine *engine);
 
 /* For people: "io_uring, registered memory" or "threads: io_uring is not permitted here". */
@@ -78,7 +83,8 @@ int io_fd(const struct io_engine *engine);
 /* When io_reap() is due at the latest, for deadlines; UINT64_MAX: not before io_fd() says so. */
 uint64_t io_next_ns(const struct io_engine *engine);
 
-/* Calls done() and settled() of what has ended or is overdue. Callbacks may submit and cancel. */
+/* Calls done() and settled() of what has ended or is overdue. Callbacks may submit and cancel.
+ * io_next_ns() is another afterwards, as after each io_submit() and io_cancel(). */
 void io_reap(struct io_engine *engine, uint64_t now_ns);
 
 /* A file that requests name by the number. It stays the caller's, and open until io_file_remove().
@@ -86,12 +92,17 @@ void io_reap(struct io_engine *engine, uint64_t now_ns);
 int io_file_add(struct io_engine *engine, int fd);
 void io_file_remove(struct io_engine *engine, int file); /* nothing is in flight on it */
 
-/* Memory that requests will use often: registered with the kernel where that is possible (in
- * pieces of at most 1 GiB), which saves time and nothing else. */
+/*
+ * Memory that requests will use often: registered with the kernel where that is possible (in
+ * pieces of at most 1 GiB), which saves time and nothing else. It must be writable; its pages are
+ * made and pinned, which takes time, and stay those of the registration: who punches a hole into
+ * it (or unmaps it) removes it first, else transfers go to pages that nobody sees any more.
+ */
 void io_memory_add(struct io_engine *engine, void *base, size_t n_bytes);
 void io_memory_remove(struct io_engine *engine, void *base);
 
-/* 0, -EAGAIN when the queue is full (nothing was taken), -EINVAL. */
+/* 0, -EAGAIN when the queue is full (nothing was taken), -EINVAL; -ECANCELED in a callback from
+ * io_close(). */
 int io_submit(struct io_engine *engine, struct io_request *request);
 
 /* done() with -ECANCELED, from the next io_reap(); nothing if it has been called already. */
@@ -107,8 +118,8 @@ void io_gauges(const struct io_engine *engine, struct io_gauges *gauges);
 
 /*
  * How a descriptor wants its transfers: multiples of align bytes, in file and memory. Opens path
- * for direct I/O where the file system can, buffered where it cannot (*align is 1 then, and what
- * was read or written should not stay in the page cache). -1 with err.
+ * for direct I/O where the file system can (*align at most 4096), buffered where it cannot (*align
+ * is 1 then, and engines put what was read or synced out of the page cache). -1 with err.
  */
 int io_open_file(const char *path, int flags, unsigned mode, uint32_t *align, struct errbuf *err);
 

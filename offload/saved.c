@@ -379,6 +379,23 @@ void saved_file_free(struct saved_file *file)
 	free(file);
 }
 
+static bool names_place(const Kv__Saved__Saved *head, store_place place)
+{
+	for (size_t g = 0; g < head->n_groups; g++)
+		for (size_t i = 0; i < head->groups[g]->n_places; i++)
+			if (head->groups[g]->places[i] == place)
+				return true;
+	return false;
+}
+
+struct saved *store_saved_naming(struct store *store, store_place place)
+{
+	for (size_t i = 0; i < store->n_saved; i++)
+		if (names_place(store->saved[i]->saved.head, place))
+			return &store->saved[i]->saved;
+	return NULL;
+}
+
 uint64_t store_saved_number(struct store *store)
 {
 	uint64_t number = store->next_number++;

@@ -120,6 +120,9 @@ struct saved *store_saved_find(struct store *store, uint32_t uid, const char *na
 /* By rising number, from behind `after` on; NULL: no more. */
 struct saved *store_saved_next(struct store *store, uint32_t uid, uint64_t after);
 
+/* One that names the place, of whichever user; NULL: none does. */
+struct saved *store_saved_naming(struct store *store, store_place place);
+
 /* A number for the next one. */
 uint64_t store_saved_number(struct store *store);
 

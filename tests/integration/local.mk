@@ -112,5 +112,15 @@ integration_tests += tests/integration/test-cases
 tests_integration_test_cases_SOURCES = tests/integration/test-cases.c
 tests_integration_test_cases_LDADD = libkvtestclient.la
 
+# the daemon is started again
+integration_tests += tests/integration/test-restart
+tests_integration_test_restart_SOURCES = tests/integration/test-restart.c \
+	tests/integration/lives.c tests/integration/lives.h $(raw_client)
+tests_integration_test_restart_LDADD = libkvtestclient.la $(raw_client_libs)
+
+integration_tests += tests/integration/test-stop
+tests_integration_test_stop_SOURCES = tests/integration/test-stop.c
+tests_integration_test_stop_LDADD = libkvtestclient.la
+
 check_PROGRAMS += $(integration_tests)
 TESTS += $(integration_tests)

@@ -1,6 +1,6 @@
 /*
  * One session used by four threads, each with a writer: they reserve, append, mark, roll back,
- * snapshot, fork and take each other's snapshots at the same time, by themselves and while the
+ * snapshot, fork, verify and take each other's snapshots at the same time, by themselves and while the
  * core is killed. Clean under ThreadSanitizer (--enable-sanitizers=thread).
  */
 #include <pthread.h>
@@ -16,6 +16,7 @@
 
 #define N_THREADS 4
 #define N_ROUNDS 60
+#define N_KILLS 4
 
 static struct kt_daemon *daemon_;
 
@@ -25,15 +26,15 @@ struct worker {
 	int number;
 	_Atomic unsigned int n_rounds;
 	uint64_t shadow[4096], n;
-	char failure[256]; /* empty: none. Assertions belong to the test's own thread. */
+	unsigned int n_restarted; /* calls that were answered by KVC_ERESTARTED */
+	char failure[256];        /* empty: none. Assertions belong to the test's own thread. */
 };
 
 #define TRY(w, call) \
 	do { \
 		int rc_; \
-		do \
-			rc_ = (call) ? 0 : -1; \
-		while (rc_ && kvc_error() == KVC_ERESTARTED); \
+		while ((rc_ = (call) ? 0 : -1) && kvc_error() == KVC_ERESTARTED) \
+			(w)->n_restarted++; \
 		if (rc_) { \
 			snprintf((w)->failure, sizeof((w)->failure), "%s: %s: %s", #call, \
 				 kvc_status_name(kvc_error()), kvc_error_text()); \
@@ -119,6 +120,7 @@ static bool one_round(struct worker *w, kvc_seq *seq)
 	TRY(w, kvc_mark_release(seq, &mark) == 0);
 	TRY(w, kvc_snapshot(seq, &options, NULL) == 0);
 	TRY(w, kvc_ping(w->client.session) == 0);
+	TRY(w, kvc_verify(w->client.session, name, NULL, NULL, NULL) == 0);
 	return fork_and_back(w, name, w->n % 2, seq) && read_other(w) && same(w, seq);
 }
 
@@ -152,7 +154,8 @@ static void start(struct worker *workers, kvc_session *session)
 		assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
 }
 
-static void finish(struct worker *workers, kvc_session *session)
+/* Each restart of the core is told to each thread once at most. */
+static void finish(struct worker *workers, kvc_session *session, unsigned int n_kills)
 {
 	for (int i = 0; i < N_THREADS; i++) {
 		char name[32];
@@ -162,6 +165,7 @@ static void finish(struct worker *workers, kvc_session *session)
 			fail_msg("thread %d, round %u: %s", i, workers[i].n_rounds,
 				 workers[i].failure);
 		assert_int_equal(workers[i].n_rounds, N_ROUNDS);
+		assert_true(workers[i].n_restarted <= n_kills);
 		kt_ok(kvc_writer_free(workers[i].client.writer));
 		snprintf(name, sizeof(name), "threads/%d", i);
 		kt_ok(kvc_remove(session, name));
@@ -176,7 +180,7 @@ static void test_threads(void **state)
 
 	(void)state;
 	start(workers, client.session);
-	finish(workers, client.session);
+	finish(workers, client.session, 0);
 	kt_wait_gauges(client.session, &before);
 	kvc_close(client.session);
 	free(workers);
@@ -205,13 +209,13 @@ static void test_threads_and_core(void **state)
 
 	(void)state;
 	start(workers, client.session);
-	for (unsigned int i = 1; i < 5; i++) {
+	for (unsigned int i = 1; i <= N_KILLS; i++) {
 		struct progress p = {workers, i * N_THREADS * N_ROUNDS / 8};
 
 		kt_wait_until(has_gone_on, &p, 20000);
 		assert_int_equal(kt_daemon_kill_core(daemon_), 0);
 	}
-	finish(workers, client.session);
+	finish(workers, client.session, N_KILLS);
 	kt_wait_gauges(client.session, &before);
 	kvc_close(client.session);
 	free(workers);

@@ -26,7 +26,7 @@
 #define READY_MS 20000
 #define SUCCESSOR_MS 5000
 #define STOP_MS 10000
-#define READY_FD 3
+#define FIRST_FD 3 /* of those that are handed over; the ready pipe comes behind them */
 #define PROGRAM_FD_MIN 100
 
 struct kt_daemon {
@@ -51,10 +51,10 @@ static const char *program(void)
 }
 
 /* Above the descriptors that the child moves things to. */
-static int open_program(void)
+static int open_program(size_t n_fds)
 {
 	const int fd = open(program(), O_PATH | O_CLOEXEC);
-	const int high_fd = fcntl(fd, F_DUPFD_CLOEXEC, PROGRAM_FD_MIN);
+	const int high_fd = fcntl(fd, F_DUPFD_CLOEXEC, PROGRAM_FD_MIN + 2 * (int)n_fds);
 
 	if (high_fd < 0) {
 		fprintf(stderr, "cannot open %s: %s\n", program(), strerror(errno));
@@ -64,27 +64,42 @@ static int open_program(void)
 	return high_fd;
 }
 
-/*
- * In the child: the pipe as READY_FD, no other descriptor of the test's but the standard ones. As
- * another user the program may lie beyond a folder that is closed to us: then by its descriptor.
- */
-static void run_program(const char *dir, const char *const *arguments, int ready_fd, int program_fd,
-			pid_t parent)
+/* In the child: fds[n], a copy of each, as descriptors from `first` on. */
+static void move_fds(const int *fds, size_t n, int first)
 {
-	const char *argv[ARGUMENTS_MAX + 8] = {program(), "--runtime-dir", dir, "--pool-bytes",
-					       "64M",     "--ready-fd",    "3", NULL};
+	int *high = calloc(n + 1, sizeof(*high));
+
+	for (size_t i = 0; high && i < n; i++)
+		high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, first + (int)n);
+	for (size_t i = 0; high && i < n; i++)
+		dup2(high[i], first + (int)i);
+	free(high);
+}
+
+/*
+ * In the child: what is handed over, then the pipe, and no other descriptor of the test's but the
+ * standard ones. As another user the program may lie beyond a folder that is closed to us: then by
+ * its descriptor.
+ */
+static void run_program(const struct kt_daemon_start *start, const char *dir, int ready_fd,
+			int program_fd, pid_t parent)
+{
+	const int last_fd = FIRST_FD + (int)start->n_fds;
+	char ready[16];
+	const char *argv[ARGUMENTS_MAX + 8] = {program(), "--runtime-dir", dir,   "--pool-bytes",
+					       "64M",     "--ready-fd",    ready, NULL};
 	size_t n = 7;
 
-	for (; arguments && *arguments && n < ARGUMENTS_MAX; arguments++)
-		argv[n++] = *arguments;
+	for (const char *const *a = start->arguments; a && *a && n < ARGUMENTS_MAX; a++)
+		argv[n++] = *a;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(127);
-	if (ready_fd == READY_FD)
-		fcntl(ready_fd, F_SETFD, 0);
-	else
-		dup2(ready_fd, READY_FD);
-	close_range(READY_FD + 1, (unsigned int)program_fd - 1, 0);
+	snprintf(ready, sizeof(ready), "%d", last_fd);
+	ready_fd = fcntl(ready_fd, F_DUPFD_CLOEXEC, last_fd + (int)start->n_fds + 1);
+	move_fds(start->fds, start->n_fds, FIRST_FD);
+	dup2(ready_fd, last_fd);
+	close_range((unsigned int)last_fd + 1, (unsigned int)program_fd - 1, 0);
 	close_range((unsigned int)program_fd + 1, ~0U, 0);
 	execv(argv[0], (char *const *)argv);
 	if (errno == EACCES)
@@ -95,11 +110,17 @@ static void run_program(const char *dir, const char *const *arguments, int ready
 
 struct kt_daemon *kt_daemon_spawn(const char *dir, const char *const *arguments)
 {
-	return kt_daemon_spawn_prepared(dir, arguments, NULL, NULL);
+	return kt_daemon_spawn_as(&(struct kt_daemon_start){.dir = dir, .arguments = arguments});
 }
 
 struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *arguments,
 					   void (*prepare)(void *arg), void *arg)
+{
+	return kt_daemon_spawn_as(&(struct kt_daemon_start){
+		.dir = dir, .arguments = arguments, .prepare = prepare, .arg = arg});
+}
+
+struct kt_daemon *kt_daemon_spawn_as(const struct kt_daemon_start *start)
 {
 	struct kt_daemon *daemon = calloc(1, sizeof(*daemon));
 	const pid_t parent = getpid();
@@ -107,17 +128,17 @@ struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *a
 
 	if (!daemon || pipe2(pipe_fds, O_CLOEXEC) < 0)
 		abort();
-	program_fd = open_program();
-	daemon->own_dir = dir ? NULL : kt_tmpdir_new();
-	daemon->dir = strdup(dir ? dir : daemon->own_dir);
+	program_fd = open_program(start->n_fds);
+	daemon->own_dir = start->dir ? NULL : kt_tmpdir_new();
+	daemon->dir = strdup(start->dir ? start->dir : daemon->own_dir);
 	daemon->ready_fd = pipe_fds[0];
 	daemon->pid = fork();
 	if (daemon->pid < 0)
 		abort();
-	if (daemon->pid == 0 && prepare)
-		prepare(arg);
+	if (daemon->pid == 0 && start->prepare)
+		start->prepare(start->arg);
 	if (daemon->pid == 0)
-		run_program(daemon->dir, arguments, pipe_fds[1], program_fd, parent);
+		run_program(start, daemon->dir, pipe_fds[1], program_fd, parent);
 	close(pipe_fds[1]);
 	close(program_fd);
 	return daemon;

@@ -15,6 +15,7 @@
 #define KVCACHED_TESTS_SUPPORT_DAEMON_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 struct kt_daemon;
@@ -37,6 +38,17 @@ bool kt_daemon_wait_ready(struct kt_daemon *daemon);
  * credentials, filters, descriptors 1 and 2. */
 struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *arguments,
 					   void (*prepare)(void *arg), void *arg);
+
+/* All of it. */
+struct kt_daemon_start {
+	const char *dir;              /* NULL: a new one */
+	const char *const *arguments; /* may be NULL */
+	void (*prepare)(void *arg);   /* may be NULL */
+	void *arg;
+	const int *fds; /* that it gets as descriptors 3, 4, ..., as a service manager hands them */
+	size_t n_fds;
+};
+struct kt_daemon *kt_daemon_spawn_as(const struct kt_daemon_start *start);
 
 /* Its runtime directory; valid until kt_daemon_stop(). */
 const char *kt_daemon_dir(const struct kt_daemon *daemon);

@@ -5,6 +5,8 @@ check_LTLIBRARIES += libkvtest.la
 libkvtest_la_SOURCES = \
 	tests/support/daemon.c \
 	tests/support/daemon.h \
+	tests/support/manager.c \
+	tests/support/manager.h \
 	tests/support/runner.c \
 	tests/support/runner.h \
 	tests/support/supervise.c \

@@ -65,6 +65,10 @@ craft = tests/support/craft.c tests/support/craft.h $(fake_links)
 unit_tests += tests/unit/test-core-journals tests/unit/test-recover-rows
 tests_unit_test_core_journals_SOURCES = tests/unit/test-core-journals.c $(craft)
 tests_unit_test_core_journals_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
+
+unit_tests += tests/unit/test-core-saved
+tests_unit_test_core_saved_SOURCES = tests/unit/test-core-saved.c $(craft)
+tests_unit_test_core_saved_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 tests_unit_test_recover_rows_SOURCES = tests/unit/test-recover-rows.c $(craft)
 tests_unit_test_recover_rows_LDADD = libkvtest.la libkvdaemon.la
 
@@ -121,17 +125,34 @@ tests_unit_test_runtime_dir_LDADD = libkvtest.la libkvdaemon.la
 tests_unit_test_settings_SOURCES = tests/unit/test-settings.c
 tests_unit_test_settings_LDADD = libkvtest.la libkvdaemon.la
 
+# the disk tier
+io_world = tests/unit/io-world.c tests/unit/io-world.h
+unit_tests += tests/unit/test-io tests/unit/test-io-faults tests/unit/test-io-refused
+tests_unit_test_io_SOURCES = tests/unit/test-io.c $(io_world)
+tests_unit_test_io_LDADD = libkvtest.la libkvoffload.la
+tests_unit_test_io_faults_SOURCES = tests/unit/test-io-faults.c $(io_world)
+tests_unit_test_io_faults_LDADD = libkvtest.la libkvoffload.la
+tests_unit_test_io_refused_SOURCES = tests/unit/test-io-refused.c $(io_world)
+tests_unit_test_io_refused_CFLAGS = $(AM_CFLAGS) $(URING_CFLAGS)
+tests_unit_test_io_refused_LDADD = libkvtest.la libkvoffload.la
+tests_unit_test_io_refused_LDFLAGS = $(AM_LDFLAGS) \
+	-Wl,--wrap=io_uring_submit -Wl,--wrap=io_uring_register_buffers_sparse \
+	-Wl,--wrap=io_uring_register_files -Wl,--wrap=io_uring_register_files_update
+
 # the library's control part
 client_fake = tests/unit/client-fake.c tests/unit/client-fake.h
 unit_tests += \
 	tests/unit/test-client-attach \
 	tests/unit/test-client-calls \
+	tests/unit/test-client-jobs \
 	tests/unit/test-client-life \
 	tests/unit/test-client-options
 tests_unit_test_client_attach_SOURCES = tests/unit/test-client-attach.c $(client_fake)
 tests_unit_test_client_attach_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_calls_SOURCES = tests/unit/test-client-calls.c $(client_fake)
 tests_unit_test_client_calls_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
+tests_unit_test_client_jobs_SOURCES = tests/unit/test-client-jobs.c $(client_fake)
+tests_unit_test_client_jobs_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_life_SOURCES = tests/unit/test-client-life.c $(client_fake)
 tests_unit_test_client_life_LDADD = libkvtest.la libkvclient.la libkvdaemon.la
 tests_unit_test_client_options_SOURCES = tests/unit/test-client-options.c

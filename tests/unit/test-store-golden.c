@@ -53,13 +53,12 @@ static void set_fields(Kv__Saved__Saved *head)
 	head->head_state = 17;
 	head->groups[0]->n_slots = 18;
 	head->groups[0]->first_block = 19;
-	set_bytes(&head->groups[0]->digests);
-	set_bytes(&head->groups[0]->partial_digest);
 	set_bytes(&head->digest);
 	head->parent_name = strdup("parent");
 	head->parent_update = 20;
 	set_bytes(&head->parent_digest);
 	head->created_unix_ns = 21;
+	head->kind = 22;
 }
 
 static void save_every_field(struct world *w, const char *like)
@@ -143,13 +142,12 @@ static void check_every_field(const Kv__Saved__Saved *head)
 	assert_int_equal(head->marks[0]->journal_end, 4);
 	assert_int_equal(head->groups[0]->n_slots, 18);
 	assert_int_equal(head->groups[0]->first_block, 19);
-	assert_bytes(&head->groups[0]->digests);
-	assert_bytes(&head->groups[0]->partial_digest);
 	assert_bytes(&head->digest);
 	assert_string_equal(head->parent_name, "parent");
 	assert_int_equal(head->parent_update, 20);
 	assert_bytes(&head->parent_digest);
 	assert_int_equal(head->created_unix_ns, 21);
+	assert_int_equal(head->kind, 22);
 }
 
 static void test_read(void **state)

@@ -1,0 +1,177 @@
+#include "daemon/disk.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the engine in the loop --------------------------------------------------------------- */
+
+static void set_timer(struct disk *disk)
+{
+	uint64_t next = io_next_ns(disk->io);
+
+	loop_timer_cancel(disk->core->env->loop, &disk->timer);
+	if (next != UINT64_MAX && loop_timer_at(disk->core->env->loop, &disk->timer, next))
+		log_error("disk", "no memory for a timer");
+}
+
+static void reap(struct disk *disk)
+{
+	io_reap(disk->io, core_now_ns(disk->core));
+	set_timer(disk);
+}
+
+static void on_event(void *arg, uint32_t events)
+{
+	(void)events;
+	reap(arg);
+}
+
+static void on_timer(void *arg)
+{
+	reap(arg);
+}
+
+int disk_submit(struct disk *disk, struct io_request *request)
+{
+	int rc = io_submit(disk->io, request);
+
+	if (rc == 0)
+		set_timer(disk);
+	return rc;
+}
+
+/* ---- birth and end ------------------------------------------------------------------------ */
+
+static void report(void *arg, const char *text)
+{
+	(void)arg;
+	log_warn("disk", "%s", text);
+}
+
+static void close_all(struct disk *disk)
+{
+	loop_io_remove(disk->core->env->loop, &disk->io_event);
+	loop_timer_cancel(disk->core->env->loop, &disk->timer);
+	io_close(disk->io);
+	store_close(disk->store);
+	disk->io = NULL;
+	disk->store = NULL;
+	disk->n_files = 0;
+}
+
+static int open_all(struct disk *disk)
+{
+	const struct settings *settings = disk->core->env->settings;
+	struct io_options io = {.kind = (enum io_kind)settings->io};
+	struct store_options options = {.dir = settings->disk_dir,
+					.max_bytes = settings->disk_bytes,
+					.preallocate = settings->preallocate == SETTINGS_ON};
+	int rc;
+
+	disk->io_event = (struct loop_io){.fn = on_event, .arg = disk, .fd = -1};
+	disk->timer = (struct loop_timer){.fn = on_timer, .arg = disk};
+	disk->fault = (struct errbuf){0};
+	disk->store = store_open(&options, report, NULL, &disk->fault);
+	if (disk->store)
+		disk->io = io_open(&io, &disk->fault);
+	if (!disk->io) {
+		store_close(disk->store);
+		disk->store = NULL;
+		return -1;
+	}
+	rc = loop_io_add(disk->core->env->loop, &disk->io_event, io_fd(disk->io), EPOLLIN);
+	if (rc) {
+		errbuf_errno(&disk->fault, KV_EINTERNAL, -rc, "the I/O engine cannot be watched");
+		close_all(disk);
+		return -1;
+	}
+	return 0;
+}
+
+struct disk *disk_new(struct core *core)
+{
+	struct disk *disk;
+
+	if (!core->env->settings->disk_dir[0])
+		return NULL;
+	disk = state_alloc(1, sizeof(*disk));
+	disk->core = core;
+	if (open_all(disk))
+		log_error("disk", "no disk pool: %s", disk->fault.text);
+	else
+		log_info("disk", "%s: %s", core->env->settings->disk_dir, io_text(disk->io));
+	return disk;
+}
+
+void disk_free(struct disk *disk)
+{
+	if (!disk)
+		return;
+	if (disk->store)
+		close_all(disk);
+	free(disk);
+}
+
+struct disk *disk_of(struct core *core, struct errbuf *err)
+{
+	struct disk *disk = core->disk;
+
+	if (!disk) {
+		errbuf_set(err, KV_EUNSUPPORTED,
+			   "the daemon has no disk pool; set dir in [pool disk] of kvcached.conf, "
+			   "or --disk-dir");
+		return NULL;
+	}
+	if (disk->store || open_all(disk) == 0)
+		return disk;
+	errbuf_set(err, disk->fault.status, "no disk pool: %s", disk->fault.text);
+	return NULL;
+}
+
+/* ---- transfers ---------------------------------------------------------------------------- */
+
+static int file_of(struct disk *disk, int fd)
+{
+	int file;
+
+	for (uint32_t i = 0; i < disk->n_files; i++)
+		if (disk->files[i].fd == fd)
+			return disk->files[i].file;
+	file = io_file_add(disk->io, fd);
+	if (file >= 0)
+		disk->files[disk->n_files++] = (struct disk_file){fd, file};
+	return file;
+}
+
+int disk_aim(struct disk *disk, store_place place, struct io_request *request, struct errbuf *err)
+{
+	int file = file_of(disk, store_fd(disk->store, place));
+
+	if (file < 0)
+		return errbuf_errno(err, KV_EIO, -file, "a slot file cannot be used");
+	request->file = file;
+	request->off = store_off(disk->store, place);
+	request->deadline_ns = core_now_ns(disk->core) + DISK_DEADLINE_NS;
+	return 0;
+}
+
+int disk_fail(const struct disk *disk, int result, const char *what, struct errbuf *err)
+{
+	const char *dir = disk->core->env->settings->disk_dir;
+
+	switch (-result) {
+	case ETIMEDOUT:
+		return errbuf_set(err, KV_EIO, "%s: the disk under %s has not answered for %llu s",
+				  what, dir,
+				  (unsigned long long)(DISK_DEADLINE_NS / LOOP_NS_PER_S));
+	case ENOSPC:
+	case EDQUOT:
+		return errbuf_set(err, KV_EIO, "%s: the disk under %s is full; make room there",
+				  what, dir);
+	case ENODATA:
+		return errbuf_set(err, KV_ECORRUPT, "%s: a slot file under %s has been cut", what,
+				  dir);
+	}
+	return errbuf_errno(err, KV_EIO, -result, "%s: the disk under %s", what, dir);
+}

@@ -1,0 +1,51 @@
+/*
+ * The disk pool of the core: the store and the I/O engine, wired to the loop, and the buffers that
+ * jobs move images with.
+ *
+ * One that cannot be had (no folder, another daemon has it, wrong owner) is no reason not to
+ * serve: the fault is in the log, in the status and in the answer to whoever wants it, and each
+ * such request tries again. Core thread.
+ */
+#ifndef KV_DAEMON_DISK_H
+#define KV_DAEMON_DISK_H
+
+#include "daemon/state.h"
+#include "offload/io.h"
+#include "offload/store.h"
+
+#define DISK_DEADLINE_NS (30 * LOOP_NS_PER_S) /* of one transfer */
+
+struct disk {
+	struct core *core;
+	struct store *store; /* NULL: see fault */
+	struct io_engine *io;
+	struct loop_io io_event;
+	struct loop_timer timer;
+	struct disk_file {
+		int fd, file;
+	} files[IO_FILES_MAX];
+	uint32_t n_files;
+	struct errbuf fault;
+};
+
+/* Opens what the settings say; NULL: they say nothing. */
+struct disk *disk_new(struct core *core);
+/* Waits for what is in flight. NULL is allowed. */
+void disk_free(struct disk *disk);
+
+/* The open pool of a core, opened again if it could not be before. NULL with err. */
+struct disk *disk_of(struct core *core, struct errbuf *err);
+
+/* Fills file and offset of a transfer of the image at a place, and its deadline. -1 with err. */
+int disk_aim(struct disk *disk, store_place place, struct io_request *request, struct errbuf *err);
+
+/* As io_submit(). */
+int disk_submit(struct disk *disk, struct io_request *request);
+
+/* What the status says of it; NULL: none is configured. */
+Kv__Wire__DiskInfo *disk_wire(const struct core *core);
+
+/* Text for a result of a transfer. Returns -1. */
+int disk_fail(const struct disk *disk, int result, const char *what, struct errbuf *err);
+
+#endif

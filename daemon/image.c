@@ -1,0 +1,113 @@
+#include "daemon/image.h"
+
+#include <string.h>
+
+#include "daemon/arena_store.h"
+
+uint64_t image_bytes(const struct kv_layout *layout, uint32_t group)
+{
+	return layout->groups[group].block_bytes;
+}
+
+/* Journal and states have one region, which is the whole block. */
+uint64_t image_piece_bytes(const struct kv_layout *layout, uint32_t group, uint32_t region)
+{
+	const struct kv_group *g = &layout->groups[group];
+
+	if (g->kind != KV_GROUP_LAYERS)
+		return g->block_bytes;
+	return layout->regions[g->first_region + region].piece_bytes;
+}
+
+uint32_t image_slots(const struct image *image)
+{
+	const struct state *state = image->state;
+	uint32_t block_tokens = state->layout->layout->block_tokens;
+	uint64_t left = state->n_slots[image->group] - image->index * block_tokens;
+
+	return left < block_tokens ? (uint32_t)left : block_tokens;
+}
+
+bool image_is_full(const struct image *image)
+{
+	const struct kv_layout *layout = image->state->layout->layout;
+
+	return image->group < layout->n_layer_groups && image_slots(image) == layout->block_tokens;
+}
+
+/* Headers, and payloads, of the rows that are in the window of the journal. */
+static uint32_t journal_ranges(const struct image *image, struct image_range ranges[2])
+{
+	const struct state *state = image->state;
+	const struct kv_layout *layout = state->layout->layout;
+	const struct kv_journal_shape *shape =
+		&layout->journal[kv_head_mode(state->head.state) == KV_JOURNAL_UNDO ?
+					 KV_JOURNAL_UNDO :
+					 KV_JOURNAL_REPLAY];
+	uint64_t number = state->first_block[image->group] + image->index;
+	uint64_t first = number << shape->rows_log2, end = (number + 1) << shape->rows_log2;
+	uint64_t from = state->head.journal_first > first ? state->head.journal_first - first : 0;
+	uint64_t to = (state->head.journal_end < end ? state->head.journal_end : end) - first;
+
+	ranges[0] = (struct image_range){from * sizeof(struct kv_row), to * sizeof(struct kv_row)};
+	ranges[1] = (struct image_range){shape->payload_off + from * shape->payload_bytes,
+					 shape->payload_off + to * shape->payload_bytes};
+	return 2;
+}
+
+uint32_t image_ranges(const struct image *image, uint32_t region, struct image_range ranges[2])
+{
+	const struct kv_layout *layout = image->state->layout->layout;
+	const struct kv_group *group = &layout->groups[image->group];
+
+	if (image->group == layout->journal_group)
+		return journal_ranges(image, ranges);
+	ranges[0] = (struct image_range){0, group->block_bytes};
+	if (group->kind == KV_GROUP_LAYERS)
+		ranges[0].to = (uint64_t)image_slots(image) *
+			       layout->regions[group->first_region + region].row_bytes;
+	return 1;
+}
+
+int image_read_piece(struct core *core, const struct image *image, uint32_t region, char *out,
+		     struct errbuf *err)
+{
+	uint64_t ref = image->state->refs[image->group][image->index];
+	uint64_t end = image_piece_bytes(image->state->layout->layout, image->group, region);
+	const struct arena *arena = arenas_find(core, gref_arena(ref));
+	struct image_range ranges[2];
+	uint32_t n = image_ranges(image, region, ranges);
+	uint64_t off = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t from = ranges[i].from, to = ranges[i].to;
+
+		memset(out + off, 0, from - off);
+		if (arena_read(arena, gref_block(ref), region, from, to - from, out + from, err))
+			return -1;
+		off = to;
+	}
+	memset(out + off, 0, end - off);
+	return 0;
+}
+
+void image_hash(const XXH3_state_t *state, uint8_t out[16])
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+	memcpy(out, canonical.digest, sizeof(canonical.digest));
+}
+
+int image_check_layout(const struct kv_layout *layout, struct errbuf *err)
+{
+	for (uint32_t g = 0; g < layout->n_groups; g++)
+		if (image_bytes(layout, g) > STORE_IMAGE_BYTES_MAX)
+			return errbuf_set(
+				err, KV_ETOOBIG,
+				"a block has %llu bytes, the disk takes blocks of at most "
+				"%llu; fewer block_tokens make smaller blocks",
+				(unsigned long long)image_bytes(layout, g),
+				(unsigned long long)STORE_IMAGE_BYTES_MAX);
+	return 0;
+}

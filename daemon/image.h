@@ -1,0 +1,43 @@
+/*
+ * The image of a block, as it lies on the disk and in exported files: its pieces one behind the
+ * other in the written order, block_bytes in all. Slots and journal rows that the state does not
+ * have are zeros: a block that is written on behind a snapshot has one image for the snapshot.
+ * Core thread.
+ */
+#ifndef KV_DAEMON_IMAGE_H
+#define KV_DAEMON_IMAGE_H
+
+#include "daemon/state.h"
+#include "offload/store.h"
+
+struct image {
+	const struct state *state;
+	uint32_t group;
+	uint64_t index; /* in the table of the group */
+};
+
+/* What a piece of the block holds: at most two ranges, [from, to) in bytes of the piece. */
+struct image_range {
+	uint64_t from, to;
+};
+uint32_t image_ranges(const struct image *image, uint32_t region, struct image_range ranges[2]);
+
+uint64_t image_bytes(const struct kv_layout *layout, uint32_t group);
+uint64_t image_piece_bytes(const struct kv_layout *layout, uint32_t group, uint32_t region);
+
+/* Slots of a layer group that hold something in this block. */
+uint32_t image_slots(const struct image *image);
+/* Is it a full block of a layer group? Then its digest is kept (arena_digest). */
+bool image_is_full(const struct image *image);
+
+/* Reads one piece into `out`, zeros included. 0, or -1 with err. */
+int image_read_piece(struct core *core, const struct image *image, uint32_t region, char *out,
+		     struct errbuf *err);
+
+/* What a hash comes to, as digests and checksums are stored. */
+void image_hash(const XXH3_state_t *state, uint8_t out[16]);
+
+/* KV_ETOOBIG unless blocks of the layout are small enough for the disk. */
+int image_check_layout(const struct kv_layout *layout, struct errbuf *err);
+
+#endif
