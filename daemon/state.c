@@ -280,6 +280,8 @@ struct core *core_new(struct core_env *env, struct errbuf *err)
 	}
 	on_tick(core);
 	state_commit(core);
+	if (rc == 0)
+		settle_begin(core);
 	return core;
 }
 
@@ -314,6 +316,7 @@ void core_free(struct core *core)
 	loop_task_remove(core->env->loop, &core->work_task);
 	loop_timer_cancel(core->env->loop, &core->retry_timer);
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
+	settle_fini(core);
 	commands_free_all(core);
 	jobs_free_all(core);
 	while (core->tables_back) {

@@ -282,5 +282,6 @@ void bench_group_attend_prefill(void);
 void bench_group_attend_peak(void);
 void bench_group_h2o(void);
 void bench_group_token_rate(void); /* token_rate_* */
+void bench_group_restart(void);
 
 #endif

@@ -53,6 +53,7 @@ static const struct bench_group groups[] = {
 	{bench_group_token_rate, {"token_rate_512", "token_rate_2k"}},
 	{bench_group_h2o, {"h2o_step"}},
 	{bench_group_attend_peak, {"peak"}},
+	{bench_group_restart, {"restart"}},
 };
 
 struct options {

@@ -30,6 +30,7 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/quantise.c \
 	tests/bench/replay.c \
 	tests/bench/report.c \
+	tests/bench/restart.c \
 	tests/bench/rollback.c \
 	tests/bench/samples.c \
 	tests/bench/scatter.c \

@@ -88,6 +88,7 @@ const struct bench_row bench_rows[] = {
 	{"token_rate_2k", "1/s", BENCH_RATIO, true, 1.0, "the same at 2,048", "raw bf16"},
 	{"h2o_step",            "us",    BENCH_RATIO, false, 4,    "h2o at 8k slots: a token chosen for, written, scored", "scores read once"},
 	{"peak",                "KiB",   BENCH_RATIO, false, 1.03, "most memory of a process at 131,072 tokens, four layers", "bytes of the cache"},
+	{"restart",             "s",     BENCH_VALUE, false, 1,    "the core killed with 4 GiB in 131,072 blocks: until reads are served", NULL},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);
