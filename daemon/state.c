@@ -285,6 +285,8 @@ struct core *core_new(struct core_env *env, struct errbuf *err)
 	core->disk = disk_new(core);
 	on_tick(core);
 	state_commit(core);
+	if (rc == 0)
+		settle_begin(core);
 	return core;
 }
 
@@ -319,6 +321,7 @@ void core_free(struct core *core)
 	loop_task_remove(core->env->loop, &core->work_task);
 	loop_timer_cancel(core->env->loop, &core->retry_timer);
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
+	settle_fini(core);
 	commands_free_all(core);
 	jobs_free_all(core);
 	leave_free(core);

@@ -56,6 +56,7 @@ static const struct bench_group groups[] = {
 	{bench_group_disk, {"offload", "fetch", "io_cpu"}},
 	{bench_group_restart_store, {"restart_store"}},
 	{bench_group_io, {"io_write", "io_read", "io_cpu_engine"}},
+	{bench_group_restart, {"restart"}},
 };
 
 struct options {

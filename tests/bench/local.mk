@@ -34,6 +34,7 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/replay.c \
 	tests/bench/report.c \
 	tests/bench/restart_store.c \
+	tests/bench/restart.c \
 	tests/bench/rollback.c \
 	tests/bench/samples.c \
 	tests/bench/scatter.c \

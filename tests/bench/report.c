@@ -95,6 +95,7 @@ const struct bench_row bench_rows[] = {
 	{"io_write",            "GB/s",  BENCH_RATIO, true,  0.85, "1 GiB written by the I/O engine, 2 MiB, eight at a time, direct", "fio"},
 	{"io_read",             "GB/s",  BENCH_RATIO, true,  0.85, "the same read", "fio"},
 	{"io_cpu_engine",       "us",    BENCH_RATIO, false, 1.1,  "CPU time of a MiB read by the I/O engine", "fio"},
+	{"restart",             "s",     BENCH_VALUE, false, 1,    "the core killed with 4 GiB in 131,072 blocks: until reads are served", NULL},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);

@@ -331,7 +331,14 @@ static int answer_sessions(const struct answers *answers, Kv__Wire__Reply *fille
 static int answer_status(Kv__Wire__Reply *filled, Kv__Wire__Reply **reply)
 {
 	Kv__Wire__StatusResult s = KV__WIRE__STATUS_RESULT__INIT;
+	Kv__Wire__StartInfo start = KV__WIRE__START_INFO__INIT;
 
+	start.took_us = 27345;
+	start.locked_bytes = start.to_lock_bytes = 128 * MIB;
+	start.verified_bytes = 3 * MIB;
+	start.to_verify_bytes = 8 * MIB;
+	start.n_bad_blocks = 2;
+	s.start = &start;
 	s.version = (char *)(uintptr_t) "0.1.0";
 	s.runtime_dir = (char *)(uintptr_t) "/run/kvcached";
 	s.uptime_ms = 273600000;
