@@ -1233,8 +1233,8 @@ KVC_PUBLIC int kvc_load(kvc_session *session, const char *name,
 			int (*progress)(void *arg, uint64_t n_done_bytes, uint64_t n_bytes),
 			void *arg, struct kvc_saved_result *result);
 
-/* Removes what was saved by that name; what was loaded from it stays. KVC_ENOTFOUND,
- * KVC_EUNSUPPORTED, KVC_EIO. Any thread. */
+/* Removes what was saved by that name; what was loaded from it stays. KVC_ENOTFOUND (also when a
+ * core removed it and died before it could say so), KVC_EUNSUPPORTED, KVC_EIO. Any thread. */
 KVC_PUBLIC int kvc_saved_remove(kvc_session *session, const char *name);
 
 #ifdef __cplusplus

@@ -82,6 +82,7 @@ struct arena {
 	uint64_t *warm;    /* bit: free, with memory */
 	uint32_t *pins;
 	uint32_t n_granted, n_pinned, n_dirty, n_warm;
+	bool is_cold;        /* loaded: what is dirty may lack memory, and is not kept warm */
 	bool was_used;       /* a grant or its end since the last look (arena_store) */
 	uint32_t first_free; /* no free block is below */
 	uint32_t n_numbers;  /* sessions that have a number for it */

@@ -67,7 +67,7 @@ bool arenas_scrub(struct core *core, uint64_t max_bytes)
 		struct arena *arena = core->dirty;
 		uint64_t done;
 
-		if (arena->writer == ARENA_WRITTEN)
+		if (arena->writer == ARENA_WRITTEN && !arena->is_cold)
 			arena_keep_warm(arena, core->pool.total_bytes / WARM_PART);
 		done = arena_scrub(arena, max_bytes);
 
@@ -75,6 +75,7 @@ bool arenas_scrub(struct core *core, uint64_t max_bytes)
 			return true;
 		core->dirty = arena->next_dirty;
 		arena->in_dirty_list = false;
+		arena->is_cold &= arena->n_dirty > 0;
 		max_bytes -= done < max_bytes ? done : max_bytes;
 		if (arena->n_dirty == 0 || arena->writer == ARENA_ENDED)
 			arenas_touch(core, arena);

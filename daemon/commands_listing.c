@@ -351,6 +351,21 @@ static void fill_pool(const struct core *core, Kv__Wire__StatusResult *status,
 	status->pool_free_bytes = gauges.free_bytes;
 }
 
+static Kv__Wire__StartInfo *start_wire(const struct core *core)
+{
+	const struct settle *settle = &core->settle;
+	Kv__Wire__StartInfo *start = reply_alloc(1, sizeof(*start));
+
+	kv__wire__start_info__init(start);
+	start->took_us = (core->env->ready_ns - core->env->started_ns) / 1000;
+	start->locked_bytes = settle->locked_bytes;
+	start->to_lock_bytes = settle->to_lock_bytes;
+	start->verified_bytes = settle->verified_bytes;
+	start->to_verify_bytes = settle->to_verify_bytes;
+	start->n_bad_blocks = settle->n_bad_blocks;
+	return start;
+}
+
 static enum cmd_step run_status(struct command *cmd)
 {
 	const struct core *core = cmd->core;
@@ -376,6 +391,8 @@ static enum cmd_step run_status(struct command *cmd)
 	status->used_bytes = cmd->session->user->used_bytes;
 	status->runtime_dir = reply_string(core->env->settings->runtime_dir);
 	status->disk = disk_wire(core);
+	if (core->settle.is_heir)
+		status->start = start_wire(core);
 	cmd->reply->result_case = KV__WIRE__REPLY__RESULT_STATUS_RESULT;
 	cmd->reply->status_result = status;
 	return CMD_DONE;

@@ -87,6 +87,7 @@ static int start_core(struct running *running, const struct core_start *start, s
 	running->attach = attach_new(env->loop, start->listen_fd, running->core, env->boot, err);
 	if (!running->attach)
 		return -1;
+	env->ready_ns = loop_now_ns(env->loop);
 	if (keeper_ready(env->keeper) != 0)
 		return errbuf_set(err, KV_EINTERNAL, "the keeper does not listen");
 	return 0;

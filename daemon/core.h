@@ -34,6 +34,7 @@ struct core_env {
 	uint8_t boot[16]; /* random, of this life */
 	uint32_t n_restarts;
 	uint64_t started_ns; /* loop clock at the start of this life */
+	uint64_t ready_ns;   /* and when it served */
 };
 
 struct core;

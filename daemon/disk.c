@@ -113,6 +113,13 @@ void disk_free(struct disk *disk)
 	free(disk);
 }
 
+void disk_retry(struct core *core)
+{
+	if (core->disk && !core->disk->store && open_all(core->disk) == 0)
+		log_info("disk", "%s: can be had again, %s", core->env->settings->disk_dir,
+			 io_text(core->disk->io));
+}
+
 struct disk *disk_of(struct core *core, struct errbuf *err)
 {
 	struct disk *disk = core->disk;

@@ -4,7 +4,7 @@
  *
  * One that cannot be had (no folder, another daemon has it, wrong owner) is no reason not to
  * serve: the fault is in the log, in the status and in the answer to whoever wants it, and each
- * such request tries again. Core thread.
+ * such request tries again, as does each tick. Core thread.
  */
 #ifndef KV_DAEMON_DISK_H
 #define KV_DAEMON_DISK_H
@@ -32,6 +32,9 @@ struct disk {
 struct disk *disk_new(struct core *core);
 /* Waits for what is in flight. NULL is allowed. */
 void disk_free(struct disk *disk);
+
+/* Once a tick: tries again to open one that could not be opened. */
+void disk_retry(struct core *core);
 
 /* The open pool of a core, opened again if it could not be before. NULL with err. */
 struct disk *disk_of(struct core *core, struct errbuf *err);

@@ -19,19 +19,48 @@ size_t idlist_after(const struct idlist *list, uint64_t id)
 	return low;
 }
 
+static int make_room(struct idlist *list)
+{
+	size_t cap = list->cap ? list->cap * 2 : 32;
+	struct idlist_item *items;
+
+	if (list->n < list->cap)
+		return 0;
+	items = realloc(list->items, cap * sizeof(items[0]));
+	if (!items)
+		return -ENOMEM;
+	list->items = items;
+	list->cap = cap;
+	return 0;
+}
+
+int idlist_push(struct idlist *list, uint64_t id, void *thing)
+{
+	if (make_room(list))
+		return -ENOMEM;
+	list->items[list->n++] = (struct idlist_item){id, thing};
+	return 0;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+	const struct idlist_item *x = a, *y = b;
+
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+void idlist_sort(struct idlist *list)
+{
+	if (list->n)
+		qsort(list->items, list->n, sizeof(list->items[0]), compare_ids);
+}
+
 int idlist_add(struct idlist *list, uint64_t id, void *thing)
 {
 	size_t at;
 
-	if (list->n == list->cap) {
-		size_t cap = list->cap ? list->cap * 2 : 32;
-		struct idlist_item *items = realloc(list->items, cap * sizeof(items[0]));
-
-		if (!items)
-			return -ENOMEM;
-		list->items = items;
-		list->cap = cap;
-	}
+	if (make_room(list))
+		return -ENOMEM;
 	at = idlist_after(list, id);
 	memmove(&list->items[at + 1], &list->items[at], (list->n - at) * sizeof(list->items[0]));
 	list->items[at] = (struct idlist_item){id, thing};

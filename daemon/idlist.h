@@ -25,6 +25,9 @@ void *idlist_find(const struct idlist *list, uint64_t id); /* NULL: none */
 
 /* Index of the first thing with an id above `id`; list->n if there is none. */
 size_t idlist_after(const struct idlist *list, uint64_t id);
+/* Adds at the end, in whatever order; to be sorted before anything else is asked. 0 or -ENOMEM. */
+int idlist_push(struct idlist *list, uint64_t id, void *thing);
+void idlist_sort(struct idlist *list);
 void idlist_fini(struct idlist *list);
 
 #endif

@@ -117,6 +117,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/session_attach.c \
 	daemon/session_pins.c \
 	daemon/session_watch.c \
+	daemon/settle.c daemon/settle.h \
 	daemon/source.c daemon/source.h \
 	daemon/state.c daemon/state.h \
 	daemon/state_dump.c \

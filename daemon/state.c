@@ -189,6 +189,7 @@ static void on_tick(void *arg)
 
 	arenas_cool_idle(core);
 	overdraft_check(core);
+	disk_retry(core);
 	if (sessions_end_on(core, true))
 		loop_task_add(core->env->loop, &core->work_task);
 	if (loop_timer_in(core->env->loop, &core->tick_timer, TICK_NS))
@@ -284,6 +285,8 @@ struct core *core_new(struct core_env *env, struct errbuf *err)
 	core->disk = disk_new(core);
 	on_tick(core);
 	state_commit(core);
+	if (rc == 0)
+		settle_begin(core);
 	return core;
 }
 
@@ -318,6 +321,7 @@ void core_free(struct core *core)
 	loop_task_remove(core->env->loop, &core->work_task);
 	loop_timer_cancel(core->env->loop, &core->retry_timer);
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
+	settle_fini(core);
 	commands_free_all(core);
 	jobs_free_all(core);
 	leave_free(core);

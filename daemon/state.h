@@ -30,6 +30,7 @@
 #include "daemon/log.h"
 #include "daemon/pool.h"
 #include "daemon/segment.h"
+#include "daemon/settle.h"
 #include "proto/kvcache.pb-c.h"
 #include "proto/layout_wire.h"
 
@@ -240,6 +241,7 @@ struct core {
 	struct loop_task work_task;    /* pending commands, zeroing, jobs */
 	struct loop_timer retry_timer; /* pending commands that wait a little */
 	struct loop_timer tick_timer;
+	struct settle settle;
 	bool sessions_emptied; /* an ended one has no memory in quarantine any more */
 	bool names_changed;
 	struct noted_event noted[EVENTS_NOTED_MAX];

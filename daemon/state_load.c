@@ -46,8 +46,17 @@ static int collect_gone(void *arg, enum cat_type type, const void *payload, uint
 	default: return 0;
 	}
 	memcpy(&id, payload, sizeof(id)); /* first in all of them */
-	if (!records_has_gone(loader, id) && idlist_add(&loader->gone, id, loader))
+	if (idlist_push(&loader->gone, id, loader))
 		state_die("no memory to load the catalogue");
+	return 0;
+}
+
+/* In the order of a long life: sorted once, not one by one. */
+static int collect_all_gone(struct loader *loader, struct errbuf *err)
+{
+	if (catalogue_each(&loader->core->catalogue, collect_gone, loader, err))
+		return -1;
+	idlist_sort(&loader->gone);
 	return 0;
 }
 
@@ -170,8 +179,9 @@ static void drop_unused(struct core *core)
 		struct arena *arena = core->arenas.items[i].thing;
 		uint64_t id = arena->id;
 
-		/* whether there is memory behind what was given back is not known: none is kept warm */
-		arena_scrub(arena, UINT64_MAX);
+		/* whether there is memory behind what was given back is not known: none is kept warm.
+		 * It is zeroed behind the first answers. */
+		arena->is_cold = arena->n_dirty > 0;
 		arenas_touch(core, arena);
 		i = idlist_after(&core->arenas, id);
 	}
@@ -240,8 +250,7 @@ int state_load(struct core *core, struct errbuf *err)
 	int rc;
 
 	core->is_loading = true;
-	rc = catalogue_adopt(&core->catalogue, fd, err) ||
-	     catalogue_each(&core->catalogue, collect_gone, &loader, err) ||
+	rc = catalogue_adopt(&core->catalogue, fd, err) || collect_all_gone(&loader, err) ||
 	     catalogue_each(&core->catalogue, first_pass, &loader, err) ||
 	     catalogue_each(&core->catalogue, second_pass, &loader, err) ||
 	     check_objects(core, err);

@@ -96,7 +96,9 @@ void io_file_remove(struct io_engine *engine, int file); /* nothing is in flight
  * Memory that requests will use often: registered with the kernel where that is possible (in
  * pieces of at most 1 GiB), which saves time and nothing else. It must be writable; its pages are
  * made and pinned, which takes time, and stay those of the registration: who punches a hole into
- * it (or unmaps it) removes it first, else transfers go to pages that nobody sees any more.
+ * it (or unmaps it) removes it first, else transfers go to pages that nobody sees any more. What
+ * the disk makes of it depends on the number of pieces it is in physical memory: in huge pages
+ * transfers are several times as fast. Requests of one iovec in one such piece have the use of it.
  */
 void io_memory_add(struct io_engine *engine, void *base, size_t n_bytes);
 void io_memory_remove(struct io_engine *engine, void *base);

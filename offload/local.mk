@@ -26,6 +26,7 @@ libkvoffload_la_SOURCES += \
 	offload/images.c \
 	offload/saved.c \
 	offload/saved_file.c offload/saved_file.h \
+	offload/saved_load.c \
 	offload/slots.c offload/slots.h \
 	offload/slots_index.c \
 	offload/store.c offload/store.h \

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "offload/io.h"
 #include "offload/whole_file.h"
 #include "proto/fault.h"
 
@@ -17,19 +18,6 @@
 #define LOCK_PAUSE_NS 10000000
 
 /* ---- opening ------------------------------------------------------------------------------ */
-
-/* As io_open_file() of the I/O engine, which will take its place. */
-static int open_data(const char *path, int flags, mode_t mode, uint32_t *align, struct errbuf *err)
-{
-	int fd = open(path, flags | O_DIRECT, mode);
-
-	*align = STORE_PAGE;
-	if (fd < 0 && errno == EINVAL) {
-		*align = 1;
-		fd = open(path, flags, mode);
-	}
-	return fd >= 0 ? fd : errbuf_errno(err, KV_EIO, errno, "cannot open %s", path);
-}
 
 /*
  * The lock of the slot file lives as long as its file does in the kernel, and so as long as a
@@ -88,7 +76,7 @@ int slots_open(struct slots *slots, const char *dir, uint32_t slot_bytes, struct
 	if (path_of(data, sizeof(data), dir, slot_bytes, "data", err) ||
 	    path_of(index, sizeof(index), dir, slot_bytes, "index", err))
 		return -1;
-	slots->data_fd = open_data(data, flags, 0600, &slots->align, err);
+	slots->data_fd = io_open_file(data, flags, 0600, &slots->align, err);
 	if (slots->data_fd < 0 || check_is_file(slots->data_fd, data, &n_bytes, err) ||
 	    lock_data(slots->data_fd, data, err))
 		goto fail;

@@ -76,8 +76,9 @@ void store_close(struct store *store); /* flushes; NULL is allowed */
 store_place store_find(struct store *store, const struct store_identity *identity,
 		       const struct store_check *check);
 
-/* A slot for an image, with one use, invisible until store_commit(). 0 with err: KV_EPOOL the
- * store is full (limit, what is used, what to do), KV_EIO the disk is. */
+/* A slot for an image, with one use, invisible until store_commit(). May ask the disk for room
+ * (fallocate), and takes it from images that nobody uses. 0 with err: KV_EPOOL the store is full
+ * (limit, what is used, what to do), KV_EIO the disk is, KV_ETOOBIG, KV_ELIMIT. */
 store_place store_alloc(struct store *store, const struct store_identity *identity,
 			const struct store_check *check, struct errbuf *err);
 /* The bytes are written: writes the index record. 0, or -1 with KV_EIO: the slot is given back. */
@@ -101,7 +102,8 @@ uint64_t store_room_bytes(const struct store *store, store_place place);
 uint32_t store_align(const struct store *store, store_place place);
 
 /* Makes all that was committed durable (fdatasync of files and index). Blocks; any thread, as long
- * as the store is not closed. 0 or -errno. */
+ * as the store is not closed. 0 or -errno: then nobody knows which images since the last good one
+ * are there, they are not found any more, and what was packed with them cannot be written. */
 int store_flush(struct store *store);
 
 /* ---- saved snapshots ---------------------------------------------------------------------- */
@@ -128,17 +130,26 @@ uint64_t store_saved_number(struct store *store);
  * Two halves, so that the disk is waited for elsewhere: store_saved_pack() on the store's thread
  * makes what is written; store_saved_write() (blocks; any thread) writes it beside, syncs, renames
  * it over one of the same user and name, syncs the folder; store_saved_add() on the store's thread
- * takes it up: one use of each place is its own from then on (the caller keeps its uses), and one
- * of the same name goes.
+ * takes it up, and one of the same name goes.
+ *
+ * store_saved_pack(): each place must be in use and hold the image that the head says (KV_EIO: not
+ * any more); it has one use of its own from then on, the caller keeps its uses. The sizes of images
+ * are filled in. KV_EBUSY: one of that name is being saved, until saved_file_free(). Flush behind
+ * the last commit and before store_saved_write().
+ *
+ * saved_file_free() comes last, also when a half failed. If its file has replaced the old one (the
+ * folder could not be synced, the job was cancelled in between), it is taken up all the same:
+ * memory says what the disk says.
  */
 struct saved_file;
 struct saved_file *store_saved_pack(struct store *store, const Kv__Saved__Saved *head,
 				    struct errbuf *err);
-int store_saved_write(struct saved_file *file); /* 0 or -errno */
+int store_saved_write(struct saved_file *file); /* 0 or -errno: old or new is there, whole */
 int store_saved_add(struct store *store, struct saved_file *file, struct errbuf *err);
 void saved_file_free(struct saved_file *file);
 
-/* Unlinks it and syncs the folder (blocks, shortly); its uses go now or with its last reader. */
+/* Unlinks it and syncs the folder (blocks, shortly); its uses go now or with its last reader.
+ * KV_EBUSY: one of that name is being saved. */
 int store_saved_remove(struct store *store, struct saved *saved, struct errbuf *err);
 
 /* One that cannot be loaded: its file is set aside as NAME.damaged, it is not found any more. */

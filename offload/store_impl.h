@@ -6,7 +6,8 @@
  *	store_open.c   a folder becomes a store, whatever state it is in, and is let go
  *	store_claims.c at opening: what saved snapshots say about slots against what the index says
  *	images.c       from checksum to slot
- *	saved.c        saved snapshots that are there; saved_file.c one of their files
+ *	saved.c        saved snapshots that are there; saved_file.c one of their files,
+ *	saved_load.c   all of them, at opening
  *	slots.c, slots_index.c   the slots of one size and their two files
  */
 #ifndef KV_OFFLOAD_STORE_IMPL_H
@@ -129,6 +130,8 @@ int saved_load_all(struct store *store, struct saved_entry ***entries, size_t *n
 /* Room for n, so that saved_insert() cannot fail. 0 or -ENOMEM. */
 int saved_reserve(struct store *store, size_t n);
 void saved_insert(struct store *store, struct saved_entry *entry);
+/* An entry out of the bytes of a file (heap), or NULL with err. */
+struct saved_entry *saved_entry_from(const void *bytes, size_t n_bytes, struct errbuf *err);
 void saved_entry_free(struct saved_entry *entry);
 void saved_set_file_aside(struct store *store, const char *file_name, const char *why);
 void saved_free_all(struct store *store);

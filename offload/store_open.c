@@ -442,6 +442,9 @@ static struct store *store_new(const struct store_options *options,
 	store->next_image = 1;
 	pthread_mutex_init(&store->flush_lock, NULL);
 	store->dir = strdup(options->dir);
+	/* a slash behind it would have a symbolic link followed */
+	for (size_t n = store->dir ? strlen(store->dir) : 0; n > 1 && store->dir[n - 1] == '/'; n--)
+		store->dir[n - 1] = '\0';
 	if (store->dir && images_reserve(store, 1) == 0)
 		return store;
 	store_free(store);
@@ -477,8 +480,11 @@ void store_close(struct store *store)
 
 	if (!store)
 		return;
+	store_account_failures(store);
 	rc = store_flush(store);
-	store->about.closed_in_order = !rc && store->n_failures == store->n_accounted;
+	store->about.closed_in_order = !rc;
+	if (rc) /* nobody knows what is there: the next start must not believe the indexes */
+		memset(store->about.boot_id, 0, sizeof(store->about.boot_id));
 	rc = store_write_about(store);
 	if (rc)
 		store_say(store, "cannot write to the store %s: %s", store->dir, strerror(-rc));

@@ -21,6 +21,30 @@ static void print_pool(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 	disk_print(ctl, s->disk, false);
 }
 
+/* One of the two things that go on behind a start. */
+static void print_part(FILE *stream, const char *what, uint64_t n_bytes, uint64_t n_all_bytes)
+{
+	if (n_all_bytes == 0)
+		return;
+	fprintf(stream, ", %s %s", what, units_bytes(n_bytes).s);
+	if (n_bytes < n_all_bytes)
+		fprintf(stream, " of %s", units_bytes(n_all_bytes).s);
+}
+
+static void print_start(const struct ctl *ctl, const Kv__Wire__StartInfo *start)
+{
+	FILE *stream = ctl->out.stream;
+
+	fprintf(stream, "Last start  %" PRIu64 ".%" PRIu64 " ms", start->took_us / 1000,
+		start->took_us / 100 % 10);
+	print_part(stream, "locked", start->locked_bytes, start->to_lock_bytes);
+	print_part(stream, "verified", start->verified_bytes, start->to_verify_bytes);
+	if (start->n_bad_blocks)
+		fprintf(stream, ": %s%" PRIu64 " bad%s", out_colour(&ctl->out, RED),
+			start->n_bad_blocks, out_plain(&ctl->out, RED));
+	fputc('\n', stream);
+}
+
 static void print_rest(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 {
 	FILE *stream = ctl->out.stream;
@@ -41,6 +65,8 @@ static void print_rest(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 		fprintf(stream, "Huge pages  %s\n", units_clean(s->huge).s);
 	if (s->mlock && s->mlock[0])
 		fprintf(stream, "Locked      %s\n", units_clean(s->mlock).s);
+	if (s->start)
+		print_start(ctl, s->start);
 }
 
 static void print_text(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
@@ -58,6 +84,18 @@ static void print_text(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 	print_rest(ctl, s);
 }
 
+static json_t *start_json(const Kv__Wire__StartInfo *start)
+{
+	if (!start)
+		return json_null();
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "took_us", (json_int_t)start->took_us,
+			 "locked_bytes", (json_int_t)start->locked_bytes, "to_lock_bytes",
+			 (json_int_t)start->to_lock_bytes, "verified_bytes",
+			 (json_int_t)start->verified_bytes, "to_verify_bytes",
+			 (json_int_t)start->to_verify_bytes, "n_bad_blocks",
+			 (json_int_t)start->n_bad_blocks);
+}
+
 static json_t *status_json(const Kv__Wire__StatusResult *s)
 {
 	json_t *pool = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "total_bytes",
@@ -70,7 +108,7 @@ static json_t *status_json(const Kv__Wire__StatusResult *s)
 
 	return json_pack(
 		"{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-		" s:I, s:I, s:I, s:s, s:s}",
+		" s:I, s:I, s:I, s:s, s:s, s:o}",
 		"version", units_clean(s->version).s, "runtime_dir", units_clean(s->runtime_dir).s,
 		"uptime_ms", (json_int_t)s->uptime_ms, "core_pid", (json_int_t)s->core_pid,
 		"n_core_restarts", (json_int_t)s->n_core_restarts, "pool", pool, "disk",
@@ -81,7 +119,7 @@ static json_t *status_json(const Kv__Wire__StatusResult *s)
 		(json_int_t)s->used_bytes, "n_copied_bytes", (json_int_t)s->n_copied_bytes,
 		"control_bytes", (json_int_t)s->control_bytes, "catalogue_bytes",
 		(json_int_t)s->catalogue_bytes, "huge", units_clean(s->huge).s, "mlock",
-		units_clean(s->mlock).s);
+		units_clean(s->mlock).s, "start", start_json(s->start));
 }
 
 int cmd_status(struct ctl *ctl, const struct ctl_args *args)

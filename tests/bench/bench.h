@@ -282,6 +282,9 @@ void bench_group_attend_prefill(void);
 void bench_group_attend_peak(void);
 void bench_group_h2o(void);
 void bench_group_token_rate(void); /* token_rate_* */
+void bench_group_disk(void);          /* offload, fetch, io_cpu */
 void bench_group_restart_store(void);
+void bench_group_io(void);         /* io_* */
+void bench_group_restart(void);
 
 #endif

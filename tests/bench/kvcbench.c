@@ -53,7 +53,10 @@ static const struct bench_group groups[] = {
 	{bench_group_token_rate, {"token_rate_512", "token_rate_2k"}},
 	{bench_group_h2o, {"h2o_step"}},
 	{bench_group_attend_peak, {"peak"}},
+	{bench_group_disk, {"offload", "fetch", "io_cpu"}},
 	{bench_group_restart_store, {"restart_store"}},
+	{bench_group_io, {"io_write", "io_read", "io_cpu_engine"}},
+	{bench_group_restart, {"restart"}},
 };
 
 struct options {

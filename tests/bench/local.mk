@@ -14,11 +14,14 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/commands.c \
 	tests/bench/copy.c \
 	tests/bench/data.c \
+	tests/bench/disk.c \
 	tests/bench/echo.c \
+	tests/bench/fio.c tests/bench/fio.h \
 	tests/bench/flat.c \
 	tests/bench/fold.c \
 	tests/bench/group.h \
 	tests/bench/h2o.c \
+	tests/bench/io.c \
 	tests/bench/kvcbench.c \
 	tests/bench/local.c \
 	tests/bench/matrix.c tests/bench/matrix.h \
@@ -31,13 +34,15 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/replay.c \
 	tests/bench/report.c \
 	tests/bench/restart_store.c \
+	tests/bench/restart.c \
 	tests/bench/rollback.c \
 	tests/bench/samples.c \
 	tests/bench/scatter.c \
 	tests/bench/size.c \
 	tests/bench/token_rate.c \
 	tests/bench/undo.c
-tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la libkvoffload.la $(NANOMSG_LIBS) $(JANSSON_LIBS)
+tests_bench_kvcbench_LDADD = libkvtest.la libkvexample.la libkvclient.la libkvoffload.la \
+	$(NANOMSG_LIBS) $(JANSSON_LIBS)
 tests_bench_kvcbench_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nn_send -Wl,--wrap=nn_recv
 
 bench: all tests/bench/kvcbench$(EXEEXT)

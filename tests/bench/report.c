@@ -88,7 +88,14 @@ const struct bench_row bench_rows[] = {
 	{"token_rate_2k", "1/s", BENCH_RATIO, true, 1.0, "the same at 2,048", "raw bf16"},
 	{"h2o_step",            "us",    BENCH_RATIO, false, 4,    "h2o at 8k slots: a token chosen for, written, scored", "scores read once"},
 	{"peak",                "KiB",   BENCH_RATIO, false, 1.03, "most memory of a process at 131,072 tokens, four layers", "bytes of the cache"},
+	{"offload",             "GB/s",  BENCH_RATIO, true,  0.85, "1 GiB in blocks of 2 MiB saved, durable", "fio, direct"},
+	{"fetch",               "GB/s",  BENCH_RATIO, true,  0.85, "the same loaded, all verified", "fio, direct"},
+	{"io_cpu",              "us",    BENCH_RATIO, false, 1.1,  "CPU time of a MiB loaded, hashes apart", "fio, direct"},
 	{"restart_store",       "s",     BENCH_VALUE, false, 5,    "a store of 1 TiB with 500,000 saved blocks opens", NULL},
+	{"io_write",            "GB/s",  BENCH_RATIO, true,  0.85, "1 GiB written by the I/O engine, 2 MiB, eight at a time, direct", "fio"},
+	{"io_read",             "GB/s",  BENCH_RATIO, true,  0.85, "the same read", "fio"},
+	{"io_cpu_engine",       "us",    BENCH_RATIO, false, 1.1,  "CPU time of a MiB read by the I/O engine", "fio"},
+	{"restart",             "s",     BENCH_VALUE, false, 1,    "the core killed with 4 GiB in 131,072 blocks: until reads are served", NULL},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);

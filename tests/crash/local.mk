@@ -26,5 +26,10 @@ crash_tests += tests/crash/kill-core
 tests_crash_kill_core_SOURCES = tests/crash/kill-core.c tests/crash/core-load.c tests/crash/core-load.h
 tests_crash_kill_core_LDADD = libkvtestclient.la
 
+# kill-save --rounds N --seed S: 60 rounds as a test, with a daemon that has a disk pool.
+crash_tests += tests/crash/kill-save
+tests_crash_kill_save_SOURCES = tests/crash/kill-save.c
+tests_crash_kill_save_LDADD = libkvtestclient.la
+
 check_PROGRAMS += $(crash_tests)
 TESTS += $(crash_tests)

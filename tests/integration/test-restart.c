@@ -234,6 +234,150 @@ static void test_job(void **state)
 	assert_int_equal(kt_daemon_stop(watch.daemon), 0);
 }
 
+/* ---- what a core does behind its first answers -------------------------------------------- */
+
+static bool has_settled(void *arg)
+{
+	const struct kt_gauges now = kt_gauges(((struct kt_client *)arg)->session);
+
+	return now.has_start && now.locked == now.to_lock && now.verified == now.to_verify &&
+	       now.quarantined == 0;
+}
+
+/* Shared memory that a process has mapped, page by page. */
+static uint64_t mapped_bytes(pid_t pid)
+{
+	unsigned long long kib = 0;
+	char path[64], line[256];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	file = fopen(path, "re");
+	assert_non_null(file);
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "RssShmem: %llu kB", &kib) == 1)
+			break;
+	fclose(file);
+	return kib * 1024;
+}
+
+#define SETTLE_TOKENS 20000u
+#define SETTLE_BYTES (SETTLE_TOKENS * (uint64_t)KT_TOKEN_BYTES)
+
+struct settling {
+	struct kt_daemon *daemon;
+	struct kt_client client;
+	kvc_seq *seq;
+};
+
+/* 20,000 tokens, a snapshot of all of them whose digests are known. */
+static void settle_new(struct settling *s)
+{
+	const struct kvc_snapshot_options named = {.size = sizeof(named), .name = "settle/snap"};
+
+	s->daemon = kt_daemon_start(NULL);
+	assert_non_null(s->daemon);
+	s->client = kt_client_open_ms(kt_daemon_dir(s->daemon), 20000);
+	s->seq = kt_seq_new(&s->client, "settle/seq");
+	assert_false(kt_gauges(s->client.session).has_start);
+	kt_append_numbers(s->client.writer, s->seq, 1, SETTLE_TOKENS, NULL, NULL);
+	kt_ok(kvc_snapshot(s->seq, &named, NULL));
+	kt_ok(kvc_verify(s->client.session, "settle/snap", NULL, NULL, NULL));
+}
+
+static void settle_end(struct settling *s)
+{
+	kvc_close(s->client.session);
+	assert_int_equal(kt_daemon_stop(s->daemon), 0);
+}
+
+static void test_settled(void **state)
+{
+	struct kt_gauges now;
+	struct settling s;
+
+	(void)state;
+	settle_new(&s);
+	for (int i = 0; i < 3; i++) {
+		/* i 1: the next core dies before it has done all of that */
+		assert_int_equal(kt_daemon_kill_core(s.daemon), 0);
+		if (i == 1)
+			continue;
+		assert_true(kt_wait_until(has_settled, &s.client, 20000));
+		now = kt_gauges(s.client.session);
+		assert_int_equal(now.verified, SETTLE_BYTES);
+		assert_int_equal(now.n_bad, 0);
+		/* where memory can be locked, all that is there is mapped again, and so locked */
+		assert_true(now.to_lock == 0 || now.locked >= SETTLE_BYTES);
+		assert_true(mapped_bytes(now.core_pid) >= now.locked);
+	}
+	settle_end(&s);
+}
+
+/* A client writes where it must not, while nobody looks. */
+static void test_bad_block(void **state)
+{
+	struct kvc_verify_result result;
+	struct kvc_run run;
+	struct settling s;
+	char *byte;
+
+	(void)state;
+	settle_new(&s);
+	assert_true(kvc_view_runs(s.seq, 1, &run, 1) >= 1);
+	byte = (char *)(uintptr_t)run.k + 10 * run.k_row_bytes;
+	*byte ^= 1;
+	assert_int_equal(kt_daemon_kill_core(s.daemon), 0);
+	assert_true(kt_wait_until(has_settled, &s.client, 20000));
+	assert_int_equal(kt_gauges(s.client.session).n_bad, 1);
+	assert_int_equal(kt_gauges(s.client.session).verified, SETTLE_BYTES);
+	kt_fails(kvc_verify(s.client.session, "settle/snap", NULL, NULL, &result), KVC_ECORRUPT);
+	assert_int_equal(result.n_bad, 1);
+	assert_int_equal(result.first_bad_token, 8);
+	*byte ^= 1;
+	assert_int_equal(kt_daemon_kill_core(s.daemon), 0);
+	assert_true(kt_wait_until(has_settled, &s.client, 20000));
+	assert_int_equal(kt_gauges(s.client.session).n_bad, 0);
+	settle_end(&s);
+}
+
+/* What was given back just before is zeroed behind the start, and only then had by someone. */
+static void test_given_back(void **state)
+{
+	struct settling s;
+	char zeros[64] = {0};
+	kvc_seq *other;
+	void *k, *v;
+
+	(void)state;
+	settle_new(&s);
+	for (int i = 0; i < 4; i++) {
+		kt_ok(kvc_remove(s.client.session, "settle/snap"));
+		kt_ok(kvc_seq_drop(s.seq));
+		assert_int_equal(kt_daemon_kill_core(s.daemon), 0);
+		other = kt_seq_new(&s.client, "settle/other");
+		kt_ok(kvc_reserve(other, 4 * KT_BLOCK_TOKENS)); /* at once */
+		kt_ok(kvc_append_begin(other, 4 * KT_BLOCK_TOKENS));
+		for (uint64_t t = 0; t < 4 * KT_BLOCK_TOKENS; t++) {
+			assert_true(kvc_write_span(other, 0, t, 1, &k, &v) == 1);
+			assert_memory_equal(k, zeros, sizeof(zeros));
+		}
+		kt_ok(kvc_abort(other));
+		kt_ok(kvc_seq_drop(other));
+		assert_true(kt_wait_until(has_settled, &s.client, 20000));
+		assert_int_equal(kt_gauges(s.client.session).free,
+				 kt_gauges(s.client.session).total);
+		s.seq = kt_seq_new(&s.client, "settle/seq");
+		kt_append_numbers(s.client.writer, s.seq, 1, SETTLE_TOKENS, NULL, NULL);
+		kt_ok(kvc_snapshot(
+			s.seq,
+			&(struct kvc_snapshot_options){.size = sizeof(struct kvc_snapshot_options),
+						       .name = "settle/snap"},
+			NULL));
+	}
+	settle_end(&s);
+}
+
 /* ---- clients that die meanwhile ----------------------------------------------------------- */
 
 static void assert_parked(struct world *w, int kid, const char *name)
@@ -504,6 +648,10 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a Hello that is said again to the next core gets the session of the first",
 		test_hello_again),
 	KT_TEST("verification goes on with the next core, and the one after it", test_job),
+	KT_TEST("behind its first answers a core locks and verifies what it found", test_settled),
+	KT_TEST("and counts the blocks that are not what they were", test_bad_block),
+	KT_TEST("what was given back before a start is zero before someone else has it",
+		test_given_back),
 	KT_TEST("blocks of clients that died meanwhile remain readable", test_dead_clients),
 	KT_TEST("a descriptor that is lost: it starts empty and says why", test_lost),
 	KT_TEST("another descriptor under the name of one: it starts empty and says why",

@@ -429,6 +429,14 @@ int kt_gauges_try(kvc_session *session, struct kt_gauges *gauges)
 		.n_core_restarts = s->n_core_restarts,
 		.core_pid = (pid_t)s->core_pid,
 	};
+	gauges->has_start = s->start != NULL;
+	if (s->start) {
+		gauges->locked = s->start->locked_bytes;
+		gauges->to_lock = s->start->to_lock_bytes;
+		gauges->verified = s->start->verified_bytes;
+		gauges->to_verify = s->start->to_verify_bytes;
+		gauges->n_bad = s->start->n_bad_blocks;
+	}
 	rpc_reply_free(reply);
 	return 0;
 }

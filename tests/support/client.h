@@ -88,6 +88,9 @@ struct kt_gauges {
 	uint64_t used, control, copied;
 	uint32_t n_sessions, n_sequences, n_snapshots, n_arenas, n_core_restarts;
 	pid_t core_pid;
+	/* of the last start, if it found an earlier core's memory */
+	bool has_start;
+	uint64_t locked, to_lock, verified, to_verify, n_bad;
 };
 
 /* Reads them and asserts that they add up. */

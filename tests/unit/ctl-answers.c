@@ -431,7 +431,14 @@ static int answer_status(const struct answers *answers, Kv__Wire__Reply *filled,
 {
 	Kv__Wire__StatusResult s = KV__WIRE__STATUS_RESULT__INIT;
 	Kv__Wire__DiskInfo disk;
+	Kv__Wire__StartInfo start = KV__WIRE__START_INFO__INIT;
 
+	start.took_us = 27345;
+	start.locked_bytes = start.to_lock_bytes = 128 * MIB;
+	start.verified_bytes = 3 * MIB;
+	start.to_verify_bytes = 8 * MIB;
+	start.n_bad_blocks = 2;
+	s.start = &start;
 	if (answers->disk != ANSWERS_DISK_NONE) {
 		disk_fill(answers, &disk);
 		s.disk = &disk;

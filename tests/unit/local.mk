@@ -127,9 +127,17 @@ tests_unit_test_settings_LDADD = libkvtest.la libkvdaemon.la
 
 # the disk tier
 io_world = tests/unit/io-world.c tests/unit/io-world.h
-unit_tests += tests/unit/test-io
+unit_tests += tests/unit/test-io tests/unit/test-io-faults tests/unit/test-io-refused
 tests_unit_test_io_SOURCES = tests/unit/test-io.c $(io_world)
 tests_unit_test_io_LDADD = libkvtest.la libkvoffload.la
+tests_unit_test_io_faults_SOURCES = tests/unit/test-io-faults.c $(io_world)
+tests_unit_test_io_faults_LDADD = libkvtest.la libkvoffload.la
+tests_unit_test_io_refused_SOURCES = tests/unit/test-io-refused.c $(io_world)
+tests_unit_test_io_refused_CFLAGS = $(AM_CFLAGS) $(URING_CFLAGS)
+tests_unit_test_io_refused_LDADD = libkvtest.la libkvoffload.la
+tests_unit_test_io_refused_LDFLAGS = $(AM_LDFLAGS) \
+	-Wl,--wrap=io_uring_submit -Wl,--wrap=io_uring_register_buffers_sparse \
+	-Wl,--wrap=io_uring_register_files -Wl,--wrap=io_uring_register_files_update
 
 # the library's control part
 client_fake = tests/unit/client-fake.c tests/unit/client-fake.h

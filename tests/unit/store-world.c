@@ -26,11 +26,28 @@ static void note(void *arg, const char *text)
 	snprintf(w->reports + n, sizeof(w->reports) - n, "%s\n", text);
 }
 
-void world_begin(struct world *w, uint64_t max_bytes)
+static void begin_in(struct world *w, char *root, uint64_t max_bytes)
 {
-	*w = (struct world){.root = kt_tmpdir_new()};
+	*w = (struct world){.root = root};
 	snprintf(w->dir, sizeof(w->dir), "%s/store", w->root);
 	w->options = (struct store_options){.dir = w->dir, .max_bytes = max_bytes};
+}
+
+void world_begin(struct world *w, uint64_t max_bytes)
+{
+	begin_in(w, kt_tmpdir_new(), max_bytes);
+}
+
+void world_begin_in_memory(struct world *w, uint64_t max_bytes)
+{
+	char root[128];
+
+	snprintf(root, sizeof(root), "/dev/shm/%sstore-%d", kt_name_prefix(), (int)getpid());
+	kt_remove_tree(root);
+	if (mkdir(root, 0700))
+		world_begin(w, max_bytes);
+	else
+		begin_in(w, strdup(root), max_bytes);
 }
 
 void world_end(struct world *w)

@@ -222,9 +222,10 @@ static bool some_is_free(void *arg)
 static void run_model(const struct io_way *way, const char *faults, bool is_registered)
 {
 	const struct io_options options = {.depth = 8, .queue = SLOTS};
-	struct model *m = calloc(1, sizeof(*m));
+	static struct model model;
+	struct model *m = &model;
 
-	assert_non_null(m);
+	memset(m, 0, sizeof(*m));
 	m->seed = 20240607;
 	if (faults)
 		io_world_open_faults(&m->w, way, &options, faults);
@@ -251,7 +252,6 @@ static void run_model(const struct io_way *way, const char *faults, bool is_regi
 	assert_int_equal(io_world_transfer(&m->w, IO_READ, 0, m->w.memory, SLOTS * SLOT_BYTES), 0);
 	assert_memory_equal(m->w.memory, m->on_disk, SLOTS * SLOT_BYTES);
 	io_world_close(&m->w);
-	free(m);
 }
 
 static void test_random_transfers(void **state)

@@ -89,7 +89,7 @@ struct faults {
 
 static void begin(struct faults *f, bool preallocate)
 {
-	world_begin(&f->w, MAX_BYTES);
+	world_begin_in_memory(&f->w, MAX_BYTES);
 	f->w.options.preallocate = preallocate;
 	snprintf(f->template, sizeof(f->template), "%s/template", f->w.root);
 	f->kept = world_content(0, 3, 2);
@@ -285,6 +285,27 @@ static void test_failed_flush(void **state)
 	world_end(&f.w);
 }
 
+/* Nor does the next start believe what a last flush could not make durable. */
+static void test_failed_last_flush(void **state)
+{
+	struct faults f;
+
+	(void)state;
+	begin(&f, false);
+	world_open(&f.w);
+	store_unuse(f.w.store, world_put(&f.w, 0, 500));
+	fail_for = 1;
+	arm(1, EIO);
+	world_close(&f.w);
+	fail_at = 0;
+	assert_string_equal(failed_call, "fdatasync");
+	world_open(&f.w);
+	assert_int_equal(world_stats(&f.w).cached_bytes, 0);
+	assert_true(world_saved_is(&f.w, "kept", &f.kept));
+	assert_true(world_saved_is(&f.w, "replaced", &f.old));
+	world_end(&f.w);
+}
+
 /* The new file has taken its name, and the folder cannot be synced: an error, and memory has what
  * the disk has. */
 static void test_failed_folder_sync(void **state)
@@ -325,6 +346,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("each call that finds no room costs at most what it was for", test_enospc),
 	KT_TEST("a disk that fails for good costs nothing that was there before", test_for_good),
 	KT_TEST("images of a failed flush are not believed, and written anew", test_failed_flush),
+	KT_TEST("after a last flush that failed only what is saved is believed",
+		test_failed_last_flush),
 	KT_TEST("a save that fails at any step leaves old or new", test_failed_folder_sync),
 };
 

@@ -21,6 +21,7 @@ static const char digest[] = "sixteen bytes...";
 
 static void set_bytes(ProtobufCBinaryData *bytes)
 {
+	free(bytes->data);
 	bytes->data = (uint8_t *)strdup(digest);
 	bytes->len = 16;
 }
@@ -28,10 +29,16 @@ static void set_bytes(ProtobufCBinaryData *bytes)
 /* Every field that the basic one has not. */
 static void set_fields(Kv__Saved__Saved *head)
 {
-	Kv__Saved__Mark *mark = calloc(1, sizeof(*mark));
-
-	kv__saved__mark__init(mark);
-	*mark = (Kv__Saved__Mark){mark->base, 1, 2, 3, 4};
+	if (!head->n_marks) {
+		head->marks = calloc(1, sizeof(*head->marks));
+		head->marks[0] = malloc(sizeof(*head->marks[0]));
+		head->n_marks = 1;
+	}
+	*head->marks[0] = (Kv__Saved__Mark)KV__SAVED__MARK__INIT;
+	head->marks[0]->id = 1;
+	head->marks[0]->update = 2;
+	head->marks[0]->length_tokens = 3;
+	head->marks[0]->journal_end = 4;
 	free(head->name);
 	head->name = strdup("every/field");
 	head->number = 77;
@@ -44,9 +51,6 @@ static void set_fields(Kv__Saved__Saved *head)
 	head->planes = 15;
 	head->base_tokens = 16;
 	head->head_state = 17;
-	head->marks = calloc(1, sizeof(*head->marks));
-	head->marks[0] = mark;
-	head->n_marks = 1;
 	head->groups[0]->n_slots = 18;
 	head->groups[0]->first_block = 19;
 	set_bytes(&head->digest);

@@ -25,7 +25,7 @@ struct killed {
 
 static void begin(struct killed *k)
 {
-	world_begin(&k->w, MAX_BYTES);
+	world_begin_in_memory(&k->w, MAX_BYTES);
 	snprintf(k->template, sizeof(k->template), "%s/template", k->w.root);
 	k->kept = world_content(0, 3, 2);
 	k->old = world_content(2, 3, 2); /* has one image in common with each neighbour */

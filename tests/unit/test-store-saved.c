@@ -2,6 +2,8 @@
  * Saved snapshots: written, found again after the next start, replaced, removed, kept while they
  * are read, refused when they make no sense.
  */
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/support/runner.h"
@@ -243,6 +245,81 @@ static void test_set_aside(void **state)
 	world_end(&w);
 }
 
+/* ---- other threads ------------------------------------------------------------------------ */
+
+struct flusher {
+	struct store *store;
+	_Atomic bool is_over;
+	unsigned n_flushes;
+};
+
+static void *flush_on(void *arg)
+{
+	struct flusher *flusher = arg;
+
+	while (!flusher->is_over) {
+		if (store_flush(flusher->store) != 0)
+			return flusher;
+		flusher->n_flushes++;
+	}
+	return NULL;
+}
+
+struct writer {
+	struct saved_file *file;
+	struct store *store;
+	int rc;
+};
+
+static void *write_file(void *arg)
+{
+	struct writer *writer = arg;
+
+	writer->rc = store_flush(writer->store);
+	if (!writer->rc)
+		writer->rc = store_saved_write(writer->file);
+	return NULL;
+}
+
+/* As a daemon does: the disk is waited for elsewhere, while the store is used. */
+static void test_threads(void **state)
+{
+	struct world w;
+	struct flusher flusher = {0};
+	pthread_t flushing;
+	void *failed;
+
+	(void)state;
+	world_begin(&w, MIB);
+	world_open(&w);
+	flusher.store = w.store;
+	assert_int_equal(pthread_create(&flushing, NULL, flush_on, &flusher), 0);
+	for (uint32_t i = 0; i < 100; i++) {
+		const struct content content = world_content(3 * i, 3, i > 50 ? 2 : 0);
+		struct writer writer = {world_pack(&w, i % 2 ? "x" : "y", &content), w.store, -1};
+		pthread_t writing;
+
+		assert_non_null(writer.file);
+		assert_int_equal(pthread_create(&writing, NULL, write_file, &writer), 0);
+		for (uint32_t key = 0; key < 5; key++)
+			store_unuse(w.store, world_put(&w, i > 60, 1000 + 5 * i + key));
+		assert_int_equal(pthread_join(writing, NULL), 0);
+		assert_int_equal(writer.rc, 0);
+		assert_int_equal(store_saved_add(w.store, writer.file, &w.err), 0);
+		saved_file_free(writer.file);
+		assert_true(world_saved_is(&w, i % 2 ? "x" : "y", &content));
+		world_stats(&w);
+	}
+	flusher.is_over = true;
+	assert_int_equal(pthread_join(flushing, &failed), 0);
+	assert_null(failed);
+	assert_true(flusher.n_flushes > 0);
+	world_reopen(&w);
+	assert_int_equal(world_stats(&w).n_saved, 2);
+	assert_int_equal(w.n_reports, 0);
+	world_end(&w);
+}
+
 /* ---- what makes no sense ------------------------------------------------------------------ */
 
 static int pack_with(struct world *w, void (*spoil)(Kv__Saved__Saved *head))
@@ -367,6 +444,7 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("one that was written counts although nobody took it up",
 		test_written_and_not_added),
 	KT_TEST("one that cannot be loaded is set aside with the reason", test_set_aside),
+	KT_TEST("others flush and write while the store is used", test_threads),
 	KT_TEST("a saved state that makes no sense is not written", test_senseless),
 };
 

@@ -1,0 +1,294 @@
+#include "daemon/settle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/arena_store.h"
+#include "daemon/state.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+
+#define SLICE_BYTES (UINT64_C(2) << 20)
+#define CHUNK_BYTES (256u << 10)
+#define PAUSE_NS LOOP_NS_PER_MS
+#define NAMED_MAX 16u
+
+/* The arena where it is, or the next one: from its beginning. NULL: there is none any more. */
+static struct arena *arena_now(struct core *core)
+{
+	struct settle *settle = &core->settle;
+	size_t i = settle->arena_id ? idlist_after(&core->arenas, settle->arena_id - 1) : 0;
+	struct arena *arena = i < core->arenas.n ? core->arenas.items[i].thing : NULL;
+
+	if (arena && arena->id != settle->arena_id) {
+		settle->arena_id = arena->id;
+		settle->off = settle->region_off = 0;
+		settle->block = settle->region = 0;
+	}
+	return arena;
+}
+
+static void next_arena(struct settle *settle)
+{
+	settle->arena_id++;
+	settle->off = settle->region_off = 0;
+	settle->block = settle->region = 0;
+}
+
+/* ---- locking ------------------------------------------------------------------------------ */
+
+/* The next pages that are there, up to max_bytes. Returns how many bytes; 0: the arena is done. A
+ * hole that is punched meanwhile gets a page of zeros, no more. */
+static uint64_t lock_pages(struct settle *settle, const struct arena *arena, uint64_t max_bytes)
+{
+	off_t data = lseek(arena->fd, (off_t)settle->off, SEEK_DATA);
+	off_t hole = data < 0 ? -1 : lseek(arena->fd, data, SEEK_HOLE);
+	uint64_t n;
+
+	if (hole < 0 || (uint64_t)data >= arena->n_bytes)
+		return 0;
+	n = (uint64_t)(hole - data);
+	if (n > max_bytes)
+		n = max_bytes;
+	if (madvise(arena->base + data, n, MADV_POPULATE_READ)) {
+		log_warn("arena", "memory of an earlier core cannot be locked again: %s",
+			 strerror(errno));
+		return 0;
+	}
+	settle->off = (uint64_t)data + n;
+	return n;
+}
+
+static bool lock_slice(struct core *core)
+{
+	struct settle *settle = &core->settle;
+	uint64_t left = SLICE_BYTES;
+
+	while (left) {
+		const struct arena *arena = arena_now(core);
+		uint64_t n = arena ? lock_pages(settle, arena, left) : 0;
+
+		if (!arena)
+			return false;
+		settle->locked_bytes += n;
+		left -= n;
+		if (n == 0)
+			next_arena(settle);
+	}
+	return true;
+}
+
+/* ---- verification ------------------------------------------------------------------------- */
+
+static uint32_t n_regions(const struct arena *arena)
+{
+	return arena->layout->groups[arena->group].n_regions;
+}
+
+static uint64_t piece_bytes(const struct arena *arena, uint32_t region)
+{
+	const struct kv_group *group = &arena->layout->groups[arena->group];
+
+	return arena->layout->regions[group->first_region + region].piece_bytes;
+}
+
+/* A chunk more of a block into the digest. Its bytes, or -1: it cannot be read. */
+static int64_t read_chunk(struct settle *settle, const struct arena *arena)
+{
+	uint64_t left = piece_bytes(arena, settle->region) - settle->region_off;
+	size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+
+	if (settle->region == 0 && settle->region_off == 0)
+		XXH3_128bits_reset(settle->digest);
+	if (arena_read(arena, settle->block, settle->region, settle->region_off, n, settle->buffer,
+		       NULL))
+		return -1;
+	XXH3_128bits_update(settle->digest, settle->buffer, n);
+	settle->region_off += n;
+	if (n == left) {
+		settle->region_off = 0;
+		settle->region++;
+	}
+	return (int64_t)n;
+}
+
+static bool is_as_known(const struct settle *settle, const struct arena *arena)
+{
+	const struct kv_block_digest *known = arena_digest(arena, settle->block);
+	XXH128_canonical_t now;
+
+	XXH128_canonicalFromHash(&now, XXH3_128bits_digest(settle->digest));
+	return !known || memcmp(known->bytes, now.digest, sizeof(known->bytes)) == 0;
+}
+
+/* All of it at once: what was read in several slices may have become another block meanwhile. */
+static bool is_bad(struct settle *settle, const struct arena *arena)
+{
+	settle->region = 0;
+	settle->region_off = 0;
+	while (settle->region < n_regions(arena))
+		if (read_chunk(settle, arena) < 0)
+			return true;
+	return !is_as_known(settle, arena);
+}
+
+static const char *name_of(const struct core *core, const struct state *state)
+{
+	for (size_t i = 0; i < core->objects.n; i++) {
+		const struct object *object = core->objects.items[i].thing;
+
+		if (object->state == state && object->name)
+			return object->name;
+	}
+	return NULL;
+}
+
+/* Of what it is a part, for people; something without name if nothing has one. */
+static const char *owner_of(const struct core *core, uint64_t gref, uint32_t group)
+{
+	for (size_t i = 0; i < core->states.n; i++) {
+		const struct state *state = core->states.items[i].thing;
+		const char *name = NULL;
+
+		for (uint64_t b = 0; !name && b < state->n_blocks[group]; b++)
+			if (state->refs[group][b] == gref)
+				name = name_of(core, state);
+		if (name)
+			return name;
+	}
+	return "something without name";
+}
+
+static void note_bad(struct core *core, const struct arena *arena)
+{
+	struct settle *settle = &core->settle;
+
+	settle->n_bad_blocks++;
+	if (settle->n_bad_blocks > NAMED_MAX)
+		return;
+	log_error("core",
+		  "block %u of arena %llu, of %s, is not what it was; see kvcachectl verify",
+		  settle->block, (unsigned long long)arena->id,
+		  owner_of(core, gref_make(arena->id, settle->block), arena->group));
+}
+
+/* To the next block whose digest is known; false: the arena is done. */
+static bool find_known(struct settle *settle, const struct arena *arena)
+{
+	while (settle->block < arena->n_blocks && !arena_digest(arena, settle->block)) {
+		settle->block++;
+		settle->region = 0;
+		settle->region_off = 0;
+	}
+	return settle->block < arena->n_blocks;
+}
+
+/* A chunk of the block where it is, and what follows from the last. Returns its bytes. */
+static uint64_t verify_chunk(struct core *core, const struct arena *arena)
+{
+	struct settle *settle = &core->settle;
+	int64_t n = read_chunk(settle, arena);
+	bool failed = n < 0;
+
+	if (!failed && settle->region < n_regions(arena))
+		return (uint64_t)n;
+	if ((failed || !is_as_known(settle, arena)) && is_bad(settle, arena))
+		note_bad(core, arena);
+	settle->verified_bytes += arena->block_bytes;
+	settle->block++;
+	settle->region = 0;
+	settle->region_off = 0;
+	return failed ? CHUNK_BYTES : (uint64_t)n;
+}
+
+static bool verify_slice(struct core *core)
+{
+	struct settle *settle = &core->settle;
+	uint64_t n = 0;
+
+	while (n < SLICE_BYTES) {
+		const struct arena *arena = arena_now(core);
+
+		if (!arena)
+			return false;
+		if (find_known(settle, arena))
+			n += verify_chunk(core, arena);
+		else
+			next_arena(settle);
+	}
+	return true;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+static void stop(struct settle *settle)
+{
+	settle->phase = SETTLE_DONE;
+	settle->to_lock_bytes = settle->locked_bytes;
+	settle->to_verify_bytes = settle->verified_bytes;
+	XXH3_freeState(settle->digest);
+	free(settle->buffer);
+	settle->digest = NULL;
+	settle->buffer = NULL;
+}
+
+static void on_timer(void *arg)
+{
+	struct core *core = arg;
+	struct settle *settle = &core->settle;
+
+	if (settle->phase == SETTLE_LOCKING && !lock_slice(core)) {
+		settle->phase = SETTLE_VERIFYING;
+		settle->arena_id = 0;
+	} else if (settle->phase == SETTLE_VERIFYING && !verify_slice(core)) {
+		stop(settle);
+		return;
+	}
+	if (loop_timer_in(core->env->loop, &settle->timer, PAUSE_NS))
+		stop(settle);
+}
+
+static uint64_t known_bytes(const struct arena *arena)
+{
+	uint64_t n = 0;
+
+	for (uint32_t b = 0; arena->digest_known && b < arena->n_blocks; b++)
+		n += arena_digest(arena, b) != NULL;
+	return n * arena->block_bytes;
+}
+
+void settle_begin(struct core *core)
+{
+	struct settle *settle = &core->settle;
+
+	settle->is_heir = true;
+	for (size_t i = 0; i < core->arenas.n; i++) {
+		const struct arena *arena = core->arenas.items[i].thing;
+
+		if (core->memory.got_mlock)
+			settle->to_lock_bytes += arena_resident_bytes(arena);
+		settle->to_verify_bytes += known_bytes(arena);
+	}
+	if (settle->to_lock_bytes + settle->to_verify_bytes == 0)
+		return;
+	settle->digest = XXH3_createState();
+	settle->buffer = malloc(CHUNK_BYTES);
+	settle->timer.fn = on_timer;
+	settle->timer.arg = core;
+	settle->phase = core->memory.got_mlock ? SETTLE_LOCKING : SETTLE_VERIFYING;
+	if (!settle->digest || !settle->buffer ||
+	    loop_timer_in(core->env->loop, &settle->timer, PAUSE_NS))
+		state_die("no memory for what follows a start");
+}
+
+void settle_fini(struct core *core)
+{
+	loop_timer_cancel(core->env->loop, &core->settle.timer);
+	if (core->settle.phase != SETTLE_DONE)
+		stop(&core->settle);
+}
