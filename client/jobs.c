@@ -1,10 +1,12 @@
 #include "client/jobs.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "client/clock.h"
 #include "client/error.h"
+#include "client/link.h"
 
 #define PAUSE_LEAST_MS 1
 #define PAUSE_MOST_MS 50
@@ -40,35 +42,90 @@ static void pause_ms(long ms)
 	nanosleep(&pause, NULL);
 }
 
-/* Not every life of the core gives its jobs new numbers: the life must be the same too. */
-static bool is_of(const Kv__Wire__Reply *reply, const Kv__Wire__Reply *before)
+/* A job, and the life of the core that runs it. */
+struct job {
+	struct kvc_session *session;
+	Kv__Wire__Request *request; /* that begins it */
+	Kv__Wire__Reply *reply;     /* the last about it; owned */
+	uint8_t boot[LINK_BOOT_BYTES];
+	bool is_told; /* to stop */
+};
+
+static int begin(struct job *job)
 {
-	return reply->job->job_id == before->job->job_id && reply->boot.len == before->boot.len &&
-	       memcmp(reply->boot.data, before->boot.data, before->boot.len) == 0;
+	job->reply = rpc_ask(job->session, job->request, KV__WIRE__REPLY__RESULT_JOB);
+	if (!job->reply)
+		return -1;
+	if (job->reply->boot.len != sizeof(job->boot))
+		return kvc_fail(KV_EPROTO, "the daemon's reply has a boot id of %zu bytes",
+				job->reply->boot.len);
+	memcpy(job->boot, job->reply->boot.data, sizeof(job->boot));
+	job->is_told = false;
+	return 0;
 }
 
-/* What the daemon says of a running job after a while; gives up the reply before. */
-static Kv__Wire__Reply *look_again(struct kvc_session *session, Kv__Wire__Reply *before,
-				   bool cancels, bool *is_lost)
+/* The life of the core that has answered last, with a reply or without one. */
+static void read_boot(const struct job *job, uint8_t boot[LINK_BOOT_BYTES])
 {
-	uint64_t job_id = before->job->job_id;
-	Kv__Wire__Reply *reply = cancels ? cancel(session, job_id) : ask(session, job_id);
+	struct session_link *link = job->session->link;
 
-	*is_lost = reply ? !is_of(reply, before) : kvc_error() == KVC_ENOTFOUND;
-	rpc_reply_free(before);
-	return reply;
+	pthread_mutex_lock(&link->lock);
+	memcpy(boot, link->boot, LINK_BOOT_BYTES);
+	pthread_mutex_unlock(&link->lock);
+	if (job->reply && job->reply->boot.len == LINK_BOOT_BYTES)
+		memcpy(boot, job->reply->boot.data, LINK_BOOT_BYTES);
 }
 
-/* The core has gone, and the job with it. */
-static Kv__Wire__Reply *lost(struct kvc_session *session, Kv__Wire__Request *request,
-			     Kv__Wire__Reply *reply, const struct jobs_watch *watch)
+/* The core went and took the job along. */
+static int lost(struct job *job, const struct jobs_watch *watch)
 {
-	rpc_reply_free(reply);
+	rpc_reply_free(job->reply);
+	job->reply = NULL;
 	if (!watch->remedy)
-		return rpc_ask(session, request, KV__WIRE__REPLY__RESULT_JOB);
-	kvc_fail(KV_ERESTARTED, "the daemon's core was restarted during the %s; %s", watch->what,
-		 watch->remedy);
-	return NULL;
+		return begin(job);
+	return kvc_fail(KV_ERESTARTED, "the daemon's core was restarted during the %s; %s",
+			watch->what, watch->remedy);
+}
+
+/* Asks once more, or tells it to stop. 0 or -1. */
+static int look(struct job *job, bool stop, const struct jobs_watch *watch)
+{
+	uint64_t job_id = job->reply->job->job_id;
+	uint8_t boot[LINK_BOOT_BYTES];
+
+	rpc_reply_free(job->reply);
+	job->reply = (stop ? cancel : ask)(job->session, job_id);
+	if (!job->reply && kvc_error() != KVC_ENOTFOUND)
+		return -1;
+	job->is_told |= stop;
+	read_boot(job, boot);
+	if (memcmp(boot, job->boot, sizeof(boot)) != 0)
+		return lost(job, watch);
+	return job->reply ? 0 : -1;
+}
+
+/* Until it ends. 0 or -1. */
+static int follow(struct job *job, const struct jobs_watch *watch)
+{
+	bool cancelled = false;
+	long wait_ms = PAUSE_LEAST_MS;
+	int rc = 0;
+
+	while (rc == 0 && job->reply->job->state == JOB_RUNNING) {
+		const Kv__Wire__JobResult *now = job->reply->job;
+		bool stop;
+
+		if (!cancelled && watch->progress)
+			cancelled = watch->progress(watch->arg, now->n_done_bytes,
+						    now->n_total_bytes) != 0;
+		stop = cancelled && !job->is_told;
+		if (!stop) {
+			pause_ms(wait_ms);
+			wait_ms = wait_ms * 2 < PAUSE_MOST_MS ? wait_ms * 2 : PAUSE_MOST_MS;
+		}
+		rc = look(job, stop, watch);
+	}
+	return rc;
 }
 
 /* The reply of a job that is done; of any other an error. */
@@ -96,28 +153,12 @@ static Kv__Wire__Reply *end_of(Kv__Wire__Reply *reply, const struct jobs_watch *
 Kv__Wire__Reply *jobs_run(struct kvc_session *session, Kv__Wire__Request *request,
 			  const struct jobs_watch *watch)
 {
-	Kv__Wire__Reply *reply = rpc_ask(session, request, KV__WIRE__REPLY__RESULT_JOB);
-	bool cancelled = false;
-	long wait_ms = PAUSE_LEAST_MS;
+	struct job job = {.session = session, .request = request};
 
-	while (reply && reply->job->state == JOB_RUNNING) {
-		bool wanted = !cancelled && watch->progress &&
-			      watch->progress(watch->arg, reply->job->n_done_bytes,
-					      reply->job->n_total_bytes) != 0;
-		bool is_lost;
-
-		cancelled |= wanted;
-		if (!wanted) {
-			pause_ms(wait_ms);
-			wait_ms = wait_ms * 2 < PAUSE_MOST_MS ? wait_ms * 2 : PAUSE_MOST_MS;
-		}
-		reply = look_again(session, reply, wanted, &is_lost);
-		if (is_lost) {
-			cancelled = false;
-			reply = lost(session, request, reply, watch);
-		}
-	}
-	return reply ? end_of(reply, watch) : NULL;
+	if (begin(&job) == 0 && follow(&job, watch) == 0)
+		return end_of(job.reply, watch);
+	rpc_reply_free(job.reply);
+	return NULL;
 }
 
 int jobs_digest(const Kv__Wire__JobResult *job, uint8_t digest[16])

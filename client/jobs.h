@@ -3,8 +3,11 @@
  *
  * The daemon answers at once with a job; its progress is asked for in turns that grow from one
  * to fifty milliseconds. The session's deadline holds for each question, not for the job. A
- * caller's cancel is passed on and the end awaited: a job that was decided before is done. A job
- * does not outlive the core that runs it: KVC_ERESTARTED, or it is begun anew. Any thread.
+ * caller's cancel is passed on and the end awaited: a job that was decided before is done.
+ *
+ * Jobs end with the core that runs them, and their numbers may be given out again by the next: a
+ * job is asked for only of the life that began it. In another it is begun anew, or given up with
+ * KVC_ERESTARTED where it may have come to its end and its end can be seen. Any thread.
  */
 #ifndef KV_CLIENT_JOBS_H
 #define KV_CLIENT_JOBS_H
@@ -19,7 +22,7 @@ struct jobs_watch {
 	jobs_progress *progress; /* may be NULL; not 0: cancel */
 	void *arg;
 	const char *what;   /* "verification": in the text of a cancelled one */
-	const char *remedy; /* what to do after a restart of the core; NULL: it is begun anew */
+	const char *remedy; /* what to do after a restart of the core; NULL: begin anew */
 };
 
 /* Sends the command that starts a job and follows it. The reply with the job that is done, for

@@ -32,7 +32,7 @@ void ctl_print_rows(struct ctl *ctl, const char *title, json_t *rows)
 		json_decref(rows);
 }
 
-static int exit_code(int status)
+int ctl_exit_code(int status)
 {
 	switch (status) {
 	case KV_OK: return CTL_OK;
@@ -52,7 +52,7 @@ int ctl_fail(struct ctl *ctl, const struct errbuf *err)
 					      kv_status_name(err->status), "number", err->status,
 					      "text", text.s));
 	fprintf(ctl->out.errors, "kvcachectl: %s\n", text.s);
-	return exit_code(err->status);
+	return ctl_exit_code(err->status);
 }
 
 int ctl_unexpected(struct ctl *ctl)

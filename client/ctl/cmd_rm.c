@@ -1,19 +1,17 @@
-/* kvcachectl rm: removes objects one after the other; one that is refused does not stop the rest. */
+/*
+ * kvcachectl rm, saved rm: removes what is named, one after the other; one that is refused does not
+ * stop the rest.
+ */
 #include "client/ctl/ctl.h"
 
-static int remove_one(struct ctl *ctl, const char *word, struct errbuf *err)
+/* Asks to remove one. CTL_OK, CTL_FAILED with err, or CTL_USAGE, said already. */
+typedef int remove_fn(struct ctl *ctl, const char *word, struct errbuf *err);
+
+static int ask(struct ctl *ctl, const char *word, Kv__Wire__Request *request, struct errbuf *err)
 {
-	Kv__Wire__Remove message = KV__WIRE__REMOVE__INIT;
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
-	Kv__Wire__Target target;
 	Kv__Wire__Reply *reply = NULL;
 
-	if (ctl_target(ctl, word, &target))
-		return CTL_USAGE;
-	message.source = &target;
-	request.command_case = KV__WIRE__REQUEST__COMMAND_REMOVE;
-	request.remove = &message;
-	if (ctl->call(ctl, &request, &reply, err)) {
+	if (ctl->call(ctl, request, &reply, err)) {
 		errbuf_wrap(err, "%s", word);
 		return CTL_FAILED;
 	}
@@ -21,14 +19,42 @@ static int remove_one(struct ctl *ctl, const char *word, struct errbuf *err)
 	return CTL_OK;
 }
 
-int cmd_rm(struct ctl *ctl, const struct ctl_args *args)
+static int remove_object(struct ctl *ctl, const char *word, struct errbuf *err)
+{
+	Kv__Wire__Remove message = KV__WIRE__REMOVE__INIT;
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+	Kv__Wire__Target target;
+
+	if (ctl_target(ctl, word, &target))
+		return CTL_USAGE;
+	message.source = &target;
+	request.command_case = KV__WIRE__REQUEST__COMMAND_REMOVE;
+	request.remove = &message;
+	return ask(ctl, word, &request, err);
+}
+
+static int remove_saved(struct ctl *ctl, const char *word, struct errbuf *err)
+{
+	Kv__Wire__SavedRemove message = KV__WIRE__SAVED_REMOVE__INIT;
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+	Kv__Wire__Target target;
+
+	if (ctl_new_name(ctl, word, &target))
+		return CTL_USAGE;
+	message.name = target.name;
+	request.command_case = KV__WIRE__REQUEST__COMMAND_SAVED_REMOVE;
+	request.saved_remove = &message;
+	return ask(ctl, word, &request, err);
+}
+
+static int remove_all(struct ctl *ctl, const struct ctl_args *args, remove_fn *fn)
 {
 	json_t *removed = json_array(), *refused = json_array();
 	int code = CTL_OK;
 
 	for (int i = 0; i < args->n_words; i++) {
 		struct errbuf err = {KV_OK, ""};
-		int one = remove_one(ctl, args->words[i], &err);
+		int one = fn(ctl, args->words[i], &err);
 
 		if (one == CTL_FAILED) {
 			fprintf(ctl->out.errors, "kvcachectl: %s\n", units_clean(err.text).s);
@@ -54,4 +80,14 @@ int cmd_rm(struct ctl *ctl, const struct ctl_args *args)
 		json_decref(refused);
 	}
 	return code;
+}
+
+int cmd_rm(struct ctl *ctl, const struct ctl_args *args)
+{
+	return remove_all(ctl, args, remove_object);
+}
+
+int cmd_saved_rm(struct ctl *ctl, const struct ctl_args *args)
+{
+	return remove_all(ctl, args, remove_saved);
 }

@@ -1,43 +1,8 @@
-/* kvcachectl status: the daemon, the gauges of its pool, what it holds. */
+/* kvcachectl status: the daemon, the gauges of its pools, what it holds. */
 #include <inttypes.h>
-#include <string.h>
 
-#include "client/ctl/ctl.h"
-
-#define BAR_COLUMNS 40
-
-struct gauge {
-	const char *name;
-	uint64_t n_bytes;
-	enum colour colour;
-	char mark;
-	const char *what;
-};
-
-/* One character for each 1/40 of the pool; a gauge that is not empty has at least one. */
-static void print_bar(const struct ctl *ctl, const struct gauge *gauges, size_t n, uint64_t total)
-{
-	unsigned used = 0;
-
-	fputs("            [", ctl->out.stream);
-	for (size_t i = 0; i < n; i++) {
-		unsigned width = total ? (unsigned)((double)gauges[i].n_bytes / (double)total *
-							    BAR_COLUMNS +
-						    0.5) :
-					 0;
-
-		if (width == 0 && gauges[i].n_bytes > 0)
-			width = 1;
-		if (width > BAR_COLUMNS - used)
-			width = BAR_COLUMNS - used;
-		fputs(out_colour(&ctl->out, gauges[i].colour), ctl->out.stream);
-		for (unsigned k = 0; k < width; k++)
-			fputc(gauges[i].mark, ctl->out.stream);
-		fputs(out_plain(&ctl->out, gauges[i].colour), ctl->out.stream);
-		used += width;
-	}
-	fprintf(ctl->out.stream, "%*s]\n", (int)(BAR_COLUMNS - used), "");
-}
+#include "client/ctl/disk.h"
+#include "client/ctl/gauge.h"
 
 static void print_pool(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 {
@@ -47,31 +12,13 @@ static void print_pool(const struct ctl *ctl, const Kv__Wire__StatusResult *s)
 		{"cached", s->pool_cached_bytes, DIM, '-', "in snapshots, parked sequences"},
 		{"quarantined", s->pool_quarantined_bytes, YELLOW, '!',
 		 "waits for a process to end"},
+		{"free", s->pool_free_bytes, PLAIN, ' ', "for new blocks"},
 	};
-	size_t n = sizeof(gauges) / sizeof(gauges[0]);
-	struct table *table = table_new();
 
 	fprintf(ctl->out.stream, "\nHost pool   %s\n", units_bytes(s->pool_total_bytes).s);
-	print_bar(ctl, gauges, n, s->pool_total_bytes);
-	table_column(table, "", TABLE_LEFT);
-	table_column(table, "", TABLE_LEFT);
-	table_column(table, "", TABLE_RIGHT);
-	table_column(table, "", TABLE_RIGHT);
-	table_column(table, "", TABLE_LEFT);
-	for (size_t i = 0; i < n; i++) {
-		table_cell(table, gauges[i].colour, "%c", gauges[i].mark);
-		table_cell(table, PLAIN, "%s", gauges[i].name);
-		table_cell(table, PLAIN, "%s", units_bytes(gauges[i].n_bytes).s);
-		table_cell(table, PLAIN, "%s",
-			   units_percent(gauges[i].n_bytes, s->pool_total_bytes).s);
-		table_cell(table, DIM, "%s", gauges[i].what);
-	}
-	table_cell(table, PLAIN, " ");
-	table_cell(table, PLAIN, "free");
-	table_cell(table, PLAIN, "%s", units_bytes(s->pool_free_bytes).s);
-	table_cell(table, PLAIN, "%s", units_percent(s->pool_free_bytes, s->pool_total_bytes).s);
-	table_cell(table, DIM, "for new blocks");
-	table_print(table, &ctl->out, 12);
+	gauges_print(ctl, gauges, sizeof(gauges) / sizeof(gauges[0]), s->pool_total_bytes);
+	fputc('\n', ctl->out.stream);
+	disk_print(ctl, s->disk, false);
 }
 
 /* One of the two things that go on behind a start. */
@@ -159,21 +106,20 @@ static json_t *status_json(const Kv__Wire__StatusResult *s)
 				 (json_int_t)s->pool_quarantined_bytes, "free_bytes",
 				 (json_int_t)s->pool_free_bytes);
 
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
-			 " s:I, s:I, s:I, s:s, s:s, s:o}",
-			 "version", units_clean(s->version).s, "runtime_dir",
-			 units_clean(s->runtime_dir).s, "uptime_ms", (json_int_t)s->uptime_ms,
-			 "core_pid", (json_int_t)s->core_pid, "n_core_restarts",
-			 (json_int_t)s->n_core_restarts, "pool", pool, "n_sessions",
-			 (json_int_t)s->n_sessions, "n_sequences", (json_int_t)s->n_sequences,
-			 "n_snapshots", (json_int_t)s->n_snapshots, "n_layouts",
-			 (json_int_t)s->n_layouts, "n_arenas", (json_int_t)s->n_arenas,
-			 "n_requests", (json_int_t)s->n_requests, "quota_bytes",
-			 (json_int_t)s->quota_bytes, "used_bytes", (json_int_t)s->used_bytes,
-			 "n_copied_bytes", (json_int_t)s->n_copied_bytes, "control_bytes",
-			 (json_int_t)s->control_bytes, "catalogue_bytes",
-			 (json_int_t)s->catalogue_bytes, "huge", units_clean(s->huge).s, "mlock",
-			 units_clean(s->mlock).s, "start", start_json(s->start));
+	return json_pack(
+		"{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I,"
+		" s:I, s:I, s:I, s:s, s:s, s:o}",
+		"version", units_clean(s->version).s, "runtime_dir", units_clean(s->runtime_dir).s,
+		"uptime_ms", (json_int_t)s->uptime_ms, "core_pid", (json_int_t)s->core_pid,
+		"n_core_restarts", (json_int_t)s->n_core_restarts, "pool", pool, "disk",
+		disk_json(s->disk), "n_sessions", (json_int_t)s->n_sessions, "n_sequences",
+		(json_int_t)s->n_sequences, "n_snapshots", (json_int_t)s->n_snapshots, "n_layouts",
+		(json_int_t)s->n_layouts, "n_arenas", (json_int_t)s->n_arenas, "n_requests",
+		(json_int_t)s->n_requests, "quota_bytes", (json_int_t)s->quota_bytes, "used_bytes",
+		(json_int_t)s->used_bytes, "n_copied_bytes", (json_int_t)s->n_copied_bytes,
+		"control_bytes", (json_int_t)s->control_bytes, "catalogue_bytes",
+		(json_int_t)s->catalogue_bytes, "huge", units_clean(s->huge).s, "mlock",
+		units_clean(s->mlock).s, "start", start_json(s->start));
 }
 
 int cmd_status(struct ctl *ctl, const struct ctl_args *args)

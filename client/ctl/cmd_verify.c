@@ -6,83 +6,11 @@
  * then 4.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "client/ctl/job.h"
 #include "client/ctl/object.h"
 #include "client/ctl/progress.h"
-
-#define POLL_FIRST_MS 2
-#define POLL_LAST_MS 100
-
-enum { JOB_RUNNING = 1, JOB_DONE = 2, JOB_FAILED = 3, JOB_CANCELLED = 4 };
-
-static Kv__Wire__Reply *job_ask(struct ctl *ctl, Kv__Wire__Request *request, struct errbuf *err)
-{
-	Kv__Wire__Reply *reply = NULL;
-
-	if (ctl->call(ctl, request, &reply, err))
-		return NULL;
-	if (reply->result_case == KV__WIRE__REPLY__RESULT_JOB)
-		return reply;
-	ctl_free_reply(reply);
-	errbuf_set(err, KV_EPROTO, "the daemon's reply does not hold a job");
-	return NULL;
-}
-
-static Kv__Wire__Reply *job_start(struct ctl *ctl, Kv__Wire__Target *target, struct errbuf *err)
-{
-	Kv__Wire__Verify message = KV__WIRE__VERIFY__INIT;
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
-
-	message.source = target;
-	request.command_case = KV__WIRE__REQUEST__COMMAND_VERIFY;
-	request.verify = &message;
-	return job_ask(ctl, &request, err);
-}
-
-static Kv__Wire__Reply *job_get(struct ctl *ctl, uint64_t job_id, bool cancel, struct errbuf *err)
-{
-	Kv__Wire__JobGet get = KV__WIRE__JOB_GET__INIT;
-	Kv__Wire__JobCancel stop = KV__WIRE__JOB_CANCEL__INIT;
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
-
-	get.job_id = job_id;
-	stop.job_id = job_id;
-	request.command_case = cancel ? KV__WIRE__REQUEST__COMMAND_JOB_CANCEL :
-					KV__WIRE__REQUEST__COMMAND_JOB_GET;
-	if (cancel)
-		request.job_cancel = &stop;
-	else
-		request.job_get = &get;
-	return job_ask(ctl, &request, err);
-}
-
-/* Follows a job to its end; the last reply, or NULL with err. */
-static Kv__Wire__Reply *job_follow(struct ctl *ctl, const char *label, Kv__Wire__Reply *reply,
-				   struct errbuf *err)
-{
-	long poll_ms = POLL_FIRST_MS;
-
-	while (reply && reply->job->state == JOB_RUNNING) {
-		uint64_t job_id = reply->job->job_id;
-		struct timespec pause = {0, poll_ms * 1000000};
-
-		progress_draw(ctl, label, reply->job->n_done_bytes, reply->job->n_total_bytes);
-		ctl_free_reply(reply);
-		nanosleep(&pause, NULL);
-		poll_ms = 2 * poll_ms < POLL_LAST_MS ? 2 * poll_ms : POLL_LAST_MS;
-		reply = job_get(ctl, job_id, progress_interrupted(), err);
-		if (progress_interrupted()) {
-			ctl_free_reply(reply);
-			reply = NULL;
-			errbuf_set(err, KV_ECANCELLED, "%s: cancelled", label);
-		}
-	}
-	progress_clear(ctl);
-	return reply;
-}
 
 static json_t *job_json(const char *label, const Kv__Wire__JobResult *job)
 {
@@ -139,28 +67,23 @@ static void print_text(const struct ctl *ctl, const char *label, const Kv__Wire_
 static int verify_one(struct ctl *ctl, Kv__Wire__Target *target, const char *label,
 		      json_t *verified)
 {
+	Kv__Wire__Verify message = KV__WIRE__VERIFY__INIT;
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	struct errbuf err = {KV_OK, ""};
-	Kv__Wire__Reply *reply = job_follow(ctl, label, job_start(ctl, target, &err), &err);
-	const Kv__Wire__JobResult *job;
-	int code = CTL_OK;
+	Kv__Wire__Reply *reply;
+	int code;
 
+	message.source = target;
+	request.command_case = KV__WIRE__REQUEST__COMMAND_VERIFY;
+	request.verify = &message;
+	reply = job_run(ctl, label, &request, &err);
 	if (!reply)
 		return ctl_fail(ctl, &err);
-	job = reply->job;
-	if (job->state != JOB_DONE && job->n_bad_blocks == 0) {
-		errbuf_set(&err, job->status ? (int)job->status : KV_ECANCELLED, "%s: %s", label,
-			   job->detail && job->detail[0] ? job->detail :
-							   kv_status_text((int)job->status));
-		code = ctl_fail(ctl, &err);
-		goto out;
-	}
 	if (ctl->json)
-		json_array_append_new(verified, job_json(label, job));
+		json_array_append_new(verified, job_json(label, reply->job));
 	else
-		print_text(ctl, label, job);
-	if (job->n_bad_blocks)
-		code = CTL_CORRUPT;
-out:
+		print_text(ctl, label, reply->job);
+	code = reply->job->n_bad_blocks ? CTL_CORRUPT : CTL_OK;
 	ctl_free_reply(reply);
 	return code;
 }

@@ -57,6 +57,16 @@ static const struct ctl_option size_options[] = {
 static const struct ctl_option verify_options[] = {
 	{"all", NULL, "every snapshot, and every sequence without a writer", CTL_NOTHING}, END};
 
+static const struct ctl_option save_options[] = {
+	{"as", "NAME", "name of what is saved (that of the object)", CTL_NOTHING},
+	{"replace", NULL, "replace what is saved by that name already", CTL_NOTHING},
+	END};
+static const struct ctl_option load_options[] = {
+	{"as", "NAME", "name of what is made (that of what was saved)", CTL_NOTHING},
+	{"replace", NULL, "replace what has the name already", CTL_NOTHING},
+	{"tokens", "N", "only the first N tokens", CTL_NOTHING},
+	END};
+
 static const struct ctl_option demo_options[] = {
 	{"model", "FILE", "weights (kjv-3m.safetensors)", CTL_FILES},
 	{"draft", "FILE", "weights of the draft model (kjv-draft.safetensors)", CTL_FILES},
@@ -136,6 +146,30 @@ const struct ctl_command ctl_commands[] = {
 	 "Blocks whose digest is not known yet are learnt: they can be compared the next\n"
 	 "time. Exit code 4 if a block is not what it was.",
 	 verify_options, 0, MANY, CTL_NAMES, cmd_verify},
+	{"save", "OBJECT...", "Save snapshots and sequences to the disk pool",
+	 "Saved ones have names of their own and outlive the daemon and the machine, whole\n"
+	 "or not at all. What is being written is saved as a snapshot of now, a sequence\n"
+	 "without writer as a sequence. What cannot be saved is named, the rest is.",
+	 save_options, 1, MANY, CTL_NAMES, cmd_save},
+	{"load", "NAME...", "Load what was saved back into memory",
+	 "It is there once every byte has been compared with its checksum and the whole\n"
+	 "with its digest. Exit code 4 if something is damaged; nothing is loaded then.",
+	 load_options, 1, MANY, CTL_SAVED, cmd_load},
+	{"saved ls", "[PREFIX]", "List what is saved",
+	 "PREFIX lists only those whose names begin so. AGE is that of the save.", ls_options, 0, 1,
+	 CTL_SAVED, cmd_saved_ls},
+	{"saved rm", "NAME...", "Remove what is saved",
+	 "What was loaded from it stays. What cannot be removed is named, the rest goes.", NULL, 1,
+	 MANY, CTL_SAVED, cmd_saved_rm},
+	{"store check", "", "Read all of the disk pool and compare checksums",
+	 "For root and the daemon's own user. Exit code 4 if something is damaged.", NULL, 0, 0,
+	 CTL_NOTHING, cmd_store_check},
+	{"store repair", "", "The same, and set aside what is damaged",
+	 "What was saved with damaged blocks is not found any more; its files stay, with\n"
+	 ".damaged behind their names. Exit code 4 if there was damage.",
+	 NULL, 0, 0, CTL_NOTHING, cmd_store_repair},
+	{"store stats", "", "Show the disk pool and what it has transferred", "", NULL, 0, 0,
+	 CTL_NOTHING, cmd_store_stats},
 	{"session ls", "", "List attached processes", "", NULL, 0, 0, CTL_NOTHING, cmd_session_ls},
 	{"session end", "SESSION...", "End sessions, with all that they hold unnamed",
 	 "The memory that the process could write is free once the process has gone.", NULL, 1,

@@ -49,7 +49,7 @@ struct ctl {
 };
 
 /* What an argument is, for completion. */
-enum ctl_complete { CTL_NOTHING, CTL_NAMES, CTL_FILES, CTL_DIRS };
+enum ctl_complete { CTL_NOTHING, CTL_NAMES, CTL_SAVED, CTL_FILES, CTL_DIRS };
 
 struct ctl_option {
 	const char *name;  /* without dashes; NULL ends a list */
@@ -96,6 +96,13 @@ int cmd_diff(struct ctl *ctl, const struct ctl_args *args);
 int cmd_size(struct ctl *ctl, const struct ctl_args *args);
 int cmd_rm(struct ctl *ctl, const struct ctl_args *args);
 int cmd_verify(struct ctl *ctl, const struct ctl_args *args);
+int cmd_save(struct ctl *ctl, const struct ctl_args *args);
+int cmd_load(struct ctl *ctl, const struct ctl_args *args);
+int cmd_saved_ls(struct ctl *ctl, const struct ctl_args *args);
+int cmd_saved_rm(struct ctl *ctl, const struct ctl_args *args);
+int cmd_store_check(struct ctl *ctl, const struct ctl_args *args);
+int cmd_store_repair(struct ctl *ctl, const struct ctl_args *args);
+int cmd_store_stats(struct ctl *ctl, const struct ctl_args *args);
 int cmd_session_ls(struct ctl *ctl, const struct ctl_args *args);
 int cmd_session_end(struct ctl *ctl, const struct ctl_args *args);
 int cmd_demo(struct ctl *ctl, const struct ctl_args *args);
@@ -136,6 +143,7 @@ int ctl_ask_for(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply__Re
 
 /* Prints an error (as JSON too, with --json) and returns the exit code that belongs to it. */
 int ctl_fail(struct ctl *ctl, const struct errbuf *err);
+int ctl_exit_code(int status);
 
 /* The reply does not hold what was asked for: prints that. Returns an exit code. */
 int ctl_unexpected(struct ctl *ctl);

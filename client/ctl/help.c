@@ -158,6 +158,7 @@ static void print_cases(FILE *stream)
 		print_words(stream, c->options);
 		fprintf(stream, "\"\n\t\toperands=%s ;;\n",
 			c->complete == CTL_NAMES ? "names" :
+			c->complete == CTL_SAVED ? "saved" :
 			c->complete == CTL_FILES ? "files" :
 						   "");
 	}
@@ -201,6 +202,8 @@ int cmd_completion(struct ctl *ctl, const struct ctl_args *args)
 	fputs("\tesac\n"
 	      "\tif [[ $operands == names && $cur != -* ]]; then\n"
 	      "\t\twords=$(kvcachectl \"${dir[@]}\" ls --names 2>/dev/null)\n"
+	      "\telif [[ $operands == saved && $cur != -* ]]; then\n"
+	      "\t\twords=$(kvcachectl \"${dir[@]}\" saved ls --names 2>/dev/null)\n"
 	      "\telif [[ $operands == files && $cur != -* ]]; then\n"
 	      "\t\tCOMPREPLY=($(compgen -f -- \"$cur\"))\n"
 	      "\t\treturn\n"

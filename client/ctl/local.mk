@@ -18,11 +18,14 @@ libkvctl_la_SOURCES = \
 	client/ctl/cmd_replay.c \
 	client/ctl/cmd_rm.c \
 	client/ctl/cmd_rollback.c \
+	client/ctl/cmd_save.c \
+	client/ctl/cmd_saved.c \
 	client/ctl/cmd_session.c \
 	client/ctl/cmd_show.c \
 	client/ctl/cmd_size.c \
 	client/ctl/cmd_snapshot.c \
 	client/ctl/cmd_status.c \
+	client/ctl/cmd_store.c \
 	client/ctl/cmd_tree.c \
 	client/ctl/cmd_verify.c \
 	client/ctl/commands.c \
@@ -38,9 +41,12 @@ libkvctl_la_SOURCES = \
 	client/ctl/demo_print_journal.c \
 	client/ctl/demo_process.c \
 	client/ctl/demo_role.c client/ctl/demo_role.h \
+	client/ctl/disk.c client/ctl/disk.h \
+	client/ctl/gauge.c client/ctl/gauge.h \
 	client/ctl/geometry.c client/ctl/geometry.h \
 	client/ctl/held.c client/ctl/held.h \
 	client/ctl/help.c \
+	client/ctl/job.c client/ctl/job.h \
 	client/ctl/object.c client/ctl/object.h \
 	client/ctl/options.c \
 	client/ctl/plain_read.c client/ctl/plain_read.h \

@@ -260,7 +260,8 @@ static int answer_remove(const Kv__Wire__Target *target, Kv__Wire__Reply *filled
 	return give(filled, reply);
 }
 
-/* Job 1: of what is intact. Job 2: of what is not. Both run for two polls. */
+/* Job 1: of what is intact. Job 2: of what is not. Job 3: fails for damage. Job 4: is done and found
+ * damage. They run for two polls. */
 static int answer_job(struct answers *answers, uint64_t job_id, bool begin, Kv__Wire__Reply *filled,
 		      Kv__Wire__Reply **reply)
 {
@@ -286,6 +287,17 @@ static int answer_job(struct answers *answers, uint64_t job_id, bool begin, Kv__
 		job.bad = &pointer;
 		job.status = KV_ECORRUPT;
 	}
+	if (job.state == 2 && job_id == 3) {
+		job.state = 3;
+		job.status = KV_ECORRUPT;
+		job.detail =
+			(char *)(uintptr_t) "old/right: block 0 of group 0, from token 0 on, is "
+					    "damaged on the disk; nothing was loaded";
+	}
+	if (job.state == 2 && job_id == 4) {
+		job.status = KV_ECORRUPT;
+		job.detail = (char *)(uintptr_t) "2 of 25 images are damaged";
+	}
 	filled->result_case = KV__WIRE__REPLY__RESULT_JOB;
 	filled->job = &job;
 	return give(filled, reply);
@@ -299,6 +311,92 @@ static int answer_verify(struct answers *answers, const Kv__Wire__Target *target
 	if (!row)
 		return errbuf_set(err, KV_ENOTFOUND, "no object of that name or number");
 	return answer_job(answers, row->id == 10 ? 2 : 1, true, filled, reply);
+}
+
+static int answer_save(struct answers *answers, const Kv__Wire__Save *save, Kv__Wire__Reply *filled,
+		       Kv__Wire__Reply **reply, struct errbuf *err)
+{
+	if (!row_find(save->source))
+		return errbuf_set(err, KV_ENOTFOUND, "no object of that name or number");
+	if (!strcmp(save->name, "taken") && !save->replace)
+		return errbuf_set(err, KV_EEXIST, "taken is saved already");
+	return answer_job(answers, 1, true, filled, reply);
+}
+
+static int answer_load(struct answers *answers, const Kv__Wire__Load *load, Kv__Wire__Reply *filled,
+		       Kv__Wire__Reply **reply, struct errbuf *err)
+{
+	if (!strcmp(load->name, "nobody"))
+		return errbuf_set(err, KV_ENOTFOUND, "nothing is saved as nobody");
+	if (load->n_tokens > 1600)
+		return errbuf_set(err, KV_ERANGE, "%s has 1600 tokens", load->name);
+	return answer_job(answers, strcmp(load->name, "old/right") ? 1 : 3, true, filled, reply);
+}
+
+/* A page for each: a snapshot, and a sequence whose name no column holds. */
+static int answer_saved(const struct answers *answers, const Kv__Wire__SavedList *list,
+			Kv__Wire__Reply *filled, Kv__Wire__Reply **reply)
+{
+	Kv__Wire__SavedResult result = KV__WIRE__SAVED_RESULT__INIT;
+	Kv__Wire__SavedInfo info = KV__WIRE__SAVED_INFO__INIT, *pointer = &info;
+	bool first = list->after_number == 0;
+
+	info.number = first ? 3 : 8;
+	info.name = (char *)(uintptr_t)(first ? "demo/prompt" : rows[3].name);
+	info.kind = first ? 2 : 1;
+	info.length_tokens = 1600 + info.number;
+	info.update = 25;
+	info.n_bytes = info.number * MIB;
+	info.n_blocks = 25;
+	info.saved_unix_ns = ANSWERS_NOW_NS - info.number * 3600 * UINT64_C(1000000000);
+	info.digest = (ProtobufCBinaryData){sizeof(digest_bytes), digest_bytes};
+	info.layout_hash = (ProtobufCBinaryData){sizeof(hash_bytes), hash_bytes};
+	info.parent_name = (char *)(uintptr_t)(first ? "" : "demo/prompt");
+	info.parent_update = first ? 0 : 25;
+	result.n_saved = !answers->empty && list->after_number < 8;
+	result.saved = &pointer;
+	result.more = first && !answers->empty;
+	filled->result_case = KV__WIRE__REPLY__RESULT_SAVED;
+	filled->saved = &result;
+	return give(filled, reply);
+}
+
+static int answer_saved_remove(const char *name, Kv__Wire__Reply *filled, Kv__Wire__Reply **reply,
+			       struct errbuf *err)
+{
+	if (!strcmp(name, "nobody"))
+		return errbuf_set(err, KV_ENOTFOUND, "nothing is saved as nobody");
+	return give(filled, reply);
+}
+
+/* Of a store that is nearly full; of one that cannot be had. */
+static void disk_fill(const struct answers *answers, Kv__Wire__DiskInfo *disk)
+{
+	kv__wire__disk_info__init(disk);
+	disk->dir = (char *)(uintptr_t) "/var/lib/kvcached";
+	if (answers->disk == ANSWERS_DISK_FAULT) {
+		disk->fault = (char *)(uintptr_t) "/var/lib/kvcached belongs to user 0";
+		return;
+	}
+	disk->io = (char *)(uintptr_t) "threads: io_uring is not permitted";
+	disk->max_bytes = 64 * MIB;
+	disk->file_bytes = 60 * MIB;
+	disk->used_bytes = 41 * MIB;
+	disk->cached_bytes = 12 * MIB;
+	disk->free_bytes = 7 * MIB;
+	disk->n_images = 212;
+	disk->n_saved = 9;
+	disk->n_read_bytes = 1234 * MIB;
+	disk->n_written_bytes = 99 * MIB;
+	disk->n_in_flight = 3;
+	if (answers->disk == ANSWERS_DISK_TROUBLE) {
+		disk->n_set_aside = 1;
+		disk->is_full = true;
+		disk->quarantined_bytes = 2 * MIB;
+		disk->n_failed = 4;
+		disk->n_late = 1;
+		disk->n_full = 17;
+	}
 }
 
 static int answer_sessions(const struct answers *answers, Kv__Wire__Reply *filled,
@@ -328,10 +426,12 @@ static int answer_sessions(const struct answers *answers, Kv__Wire__Reply *fille
 	return give(filled, reply);
 }
 
-static int answer_status(Kv__Wire__Reply *filled, Kv__Wire__Reply **reply)
+static int answer_status(const struct answers *answers, Kv__Wire__Reply *filled,
+			 Kv__Wire__Reply **reply)
 {
 	Kv__Wire__StatusResult s = KV__WIRE__STATUS_RESULT__INIT;
 	Kv__Wire__StartInfo start = KV__WIRE__START_INFO__INIT;
+	Kv__Wire__DiskInfo disk;
 
 	start.took_us = 27345;
 	start.locked_bytes = start.to_lock_bytes = 128 * MIB;
@@ -339,6 +439,10 @@ static int answer_status(Kv__Wire__Reply *filled, Kv__Wire__Reply **reply)
 	start.to_verify_bytes = 8 * MIB;
 	start.n_bad_blocks = 2;
 	s.start = &start;
+	if (answers->disk != ANSWERS_DISK_NONE) {
+		disk_fill(answers, &disk);
+		s.disk = &disk;
+	}
 	s.version = (char *)(uintptr_t) "0.1.0";
 	s.runtime_dir = (char *)(uintptr_t) "/run/kvcached";
 	s.uptime_ms = 273600000;
@@ -381,7 +485,7 @@ int answers_call(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **
 				  "no daemon listens at /run/kvcached/attach.sock; "
 				  "start kvcached or give --runtime-dir");
 	switch (request->command_case) {
-	case KV__WIRE__REQUEST__COMMAND_STATUS: return answer_status(&filled, reply);
+	case KV__WIRE__REQUEST__COMMAND_STATUS: return answer_status(answers, &filled, reply);
 	case KV__WIRE__REQUEST__COMMAND_LIST:
 		return answer_list(answers, request->list, &filled, reply);
 	case KV__WIRE__REQUEST__COMMAND_SHOW:
@@ -399,6 +503,17 @@ int answers_call(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply **
 		return answer_verify(answers, request->verify->source, &filled, reply, err);
 	case KV__WIRE__REQUEST__COMMAND_JOB_GET:
 		return answer_job(answers, request->job_get->job_id, false, &filled, reply);
+	case KV__WIRE__REQUEST__COMMAND_SAVE:
+		return answer_save(answers, request->save, &filled, reply, err);
+	case KV__WIRE__REQUEST__COMMAND_LOAD:
+		return answer_load(answers, request->load, &filled, reply, err);
+	case KV__WIRE__REQUEST__COMMAND_SAVED_LIST:
+		return answer_saved(answers, request->saved_list, &filled, reply);
+	case KV__WIRE__REQUEST__COMMAND_SAVED_REMOVE:
+		return answer_saved_remove(request->saved_remove->name, &filled, reply, err);
+	case KV__WIRE__REQUEST__COMMAND_STORE_CHECK:
+		return answer_job(answers, request->store_check->repair ? 4 : 1, true, &filled,
+				  reply);
 	case KV__WIRE__REQUEST__COMMAND_SESSION_LIST:
 		return answer_sessions(answers, &filled, reply);
 	case KV__WIRE__REQUEST__COMMAND_SESSION_END:

@@ -10,9 +10,12 @@
 /* When the answers are given; objects were made before. */
 #define ANSWERS_NOW_NS UINT64_C(1760000000000000000)
 
+enum answers_disk { ANSWERS_DISK, ANSWERS_DISK_NONE, ANSWERS_DISK_FAULT, ANSWERS_DISK_TROUBLE };
+
 struct answers {
 	bool no_daemon; /* every call fails as if nobody listened */
 	bool empty;     /* no objects, no sessions */
+	enum answers_disk disk;
 	unsigned n_calls;
 	unsigned n_job_polls;
 };

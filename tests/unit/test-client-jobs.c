@@ -25,7 +25,7 @@ struct script {
 	uint8_t boot;    /* not 0: of the answers to questions about it */
 
 	/* what was asked */
-	unsigned n_asked, n_cancels;
+	unsigned n_begun, n_asked, n_cancels;
 	bool replace;
 	uint64_t n_tokens;
 	char name[64], as_name[64], source[64];
@@ -69,6 +69,7 @@ static enum fake_answer job_script(struct fake *fake, const Kv__Wire__Request *r
 
 	if (request->command_case < KV__WIRE__REQUEST__COMMAND_VERIFY)
 		return FAKE_DEFAULT;
+	script->n_begun += !is_question;
 	take_command(script, request);
 	if (is_question && script->forgets) {
 		answer->reply.status = KV_ENOTFOUND;
@@ -257,27 +258,39 @@ static void test_cancelled_too_late(void **state)
 
 /* ---- a core that went --------------------------------------------------------------------- */
 
-static void test_forgotten(void **state)
-{
-	struct world w;
-
-	(void)state;
-	begin(&w, (struct script){.n_running = 2, .forgets = true});
-	assert_status(kvc_save(w.session, "a", NULL, NULL, NULL, NULL), KVC_ERESTARTED);
-	w.script.n_running = 2;
-	assert_int_equal(kvc_save(w.session, "a", NULL, NULL, NULL, NULL), -1);
-	assert_non_null(strstr(kvc_error_text(), "repeat the call"));
-	end(&w);
-}
-
 /* The next life gives the same number to another job. */
-static void test_other_job(void **state)
+static void test_other_life(void **state)
 {
 	struct world w;
 
 	(void)state;
 	begin(&w, (struct script){.n_running = 1, .end = 2, .n_digest = 16, .boot = 0xee});
 	assert_status(kvc_load(w.session, "a", NULL, NULL, NULL, NULL), KVC_ERESTARTED);
+	assert_non_null(strstr(kvc_error_text(), "repeat the call"));
+	w.script.n_running = 1;
+	assert_status(kvc_save(w.session, "a", NULL, NULL, NULL, NULL), KVC_ERESTARTED);
+	end(&w);
+}
+
+static void test_begun_anew(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, (struct script){.n_running = 1, .end = 2, .n_digest = 16, .boot = 0xee});
+	assert_int_equal(kvc_verify(w.session, "a", NULL, NULL, NULL), 0);
+	assert_int_equal(w.script.n_begun, 2);
+	end(&w);
+}
+
+/* The same life that has forgotten a job is not the next one. */
+static void test_forgotten(void **state)
+{
+	struct world w;
+
+	(void)state;
+	begin(&w, (struct script){.n_running = 2, .forgets = true});
+	assert_status(kvc_save(w.session, "a", NULL, NULL, NULL, NULL), KVC_ENOTFOUND);
 	end(&w);
 }
 
@@ -289,8 +302,9 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("names and options are checked before the daemon is asked", test_names),
 	KT_TEST("a cancel is passed on once, and the end awaited", test_cancelled),
 	KT_TEST("a cancel that comes too late changes nothing", test_cancelled_too_late),
-	KT_TEST("a job that the daemon does not know any more went with its core", test_forgotten),
-	KT_TEST("a job of another life is not taken for the one that was begun", test_other_job),
+	KT_TEST("a save or load that went with its core is the caller's to know", test_other_life),
+	KT_TEST("a verification that went with its core is begun anew", test_begun_anew),
+	KT_TEST("a job that the same life does not know is not found", test_forgotten),
 };
 
 KT_MAIN(tests)

@@ -19,6 +19,7 @@ struct golden {
 	int code;
 	bool colour, ascii, empty, no_daemon;
 	unsigned width;
+	enum answers_disk disk;
 };
 
 struct result {
@@ -30,7 +31,8 @@ struct result {
 
 static void run(const struct golden *golden, struct result *result)
 {
-	struct answers answers = {.empty = golden->empty, .no_daemon = golden->no_daemon};
+	struct answers answers = {
+		.empty = golden->empty, .no_daemon = golden->no_daemon, .disk = golden->disk};
 	struct ctl ctl = {.call = answers_call, .call_arg = &answers, .program = "kvcachectl"};
 	char *argv[WORDS_MAX + 2] = {strdup("kvcachectl")};
 	int argc = 1;
@@ -191,29 +193,34 @@ static void test_units(void **state)
 
 #define GOLDEN(file, code, ...) \
 	{ \
-		file, {__VA_ARGS__}, code, false, false, false, false, 0 \
+		file, {__VA_ARGS__}, code, false, false, false, false, 0, ANSWERS_DISK \
+	}
+
+#define GOLDEN_DISK(file, disk, colour, ...) \
+	{ \
+		file, {__VA_ARGS__}, 0, colour, false, false, false, 0, disk \
 	}
 
 static struct golden goldens[] = {
 	GOLDEN("status", 0, "status"),
 	GOLDEN("status-json", 0, "status", "--json"),
-	{"status-colour", {"status"}, 0, true, false, false, false, 0},
+	{"status-colour", {"status"}, 0, true, false, false, false, 0, ANSWERS_DISK},
 	GOLDEN("ls", 0, "ls"),
 	GOLDEN("ls-json", 0, "ls", "--json", "chat/b"),
 	GOLDEN("ls-names", 0, "ls", "--names"),
 	GOLDEN("ls-prefix", 0, "ls", "old/"),
-	{"ls-colour", {"ls"}, 0, true, false, false, false, 0},
-	{"ls-empty", {"ls"}, 0, false, false, true, false, 0},
-	{"ls-wide", {"ls"}, 0, false, false, false, false, 120},
+	{"ls-colour", {"ls"}, 0, true, false, false, false, 0, ANSWERS_DISK},
+	{"ls-empty", {"ls"}, 0, false, false, true, false, 0, ANSWERS_DISK},
+	{"ls-wide", {"ls"}, 0, false, false, false, false, 120, ANSWERS_DISK},
 	GOLDEN("show", 0, "show", "demo/prompt", "@3"),
 	GOLDEN("show-json", 0, "show", "--json", "demo/prompt"),
 	GOLDEN("show-nobody", 1, "show", "nobody"),
 	GOLDEN("show-nobody-json", 1, "show", "nobody", "--json"),
 	GOLDEN("tree", 0, "tree"),
-	{"tree-ascii", {"tree"}, 0, false, true, false, false, 0},
+	{"tree-ascii", {"tree"}, 0, false, true, false, false, 0, ANSWERS_DISK},
 	GOLDEN("tree-part", 0, "tree", "chat/alice"),
 	GOLDEN("tree-json", 0, "tree", "--json", "demo/prompt"),
-	{"tree-empty", {"tree"}, 0, false, false, true, false, 0},
+	{"tree-empty", {"tree"}, 0, false, false, true, false, 0, ANSWERS_DISK},
 	GOLDEN("snapshot", 0, "snapshot", "chat/alice", "a.1", "@4", "b.1"),
 	GOLDEN("snapshot-json", 0, "snapshot", "--json", "chat/alice", "a.1"),
 	GOLDEN("snapshot-taken", 1, "snapshot", "chat/alice", "taken"),
@@ -252,15 +259,44 @@ static struct golden goldens[] = {
 	GOLDEN("verify-corrupt", 4, "verify", "demo/prompt", "old/right", "old/left"),
 	GOLDEN("verify-json", 4, "verify", "--json", "old/right"),
 	GOLDEN("verify-all", 4, "verify", "--all"),
+	GOLDEN_DISK("status-no-disk", ANSWERS_DISK_NONE, false, "status"),
+	GOLDEN_DISK("status-no-disk-json", ANSWERS_DISK_NONE, false, "status", "--json"),
+	GOLDEN_DISK("status-disk-fault", ANSWERS_DISK_FAULT, true, "status"),
+	GOLDEN_DISK("status-disk-fault-json", ANSWERS_DISK_FAULT, false, "status", "--json"),
+	GOLDEN("save", 0, "save", "demo/prompt", "@4"),
+	GOLDEN("save-as", 0, "save", "demo/prompt", "--as", "taken", "--replace"),
+	GOLDEN("save-taken", 1, "save", "demo/prompt", "--as", "taken"),
+	GOLDEN("save-nobody", 1, "save", "nobody", "chat/bob"),
+	GOLDEN("save-json", 1, "save", "--json", "nobody", "chat/bob"),
+	GOLDEN("load", 0, "load", "demo/prompt", "--as", "again", "--tokens", "1600"),
+	GOLDEN("load-short", 1, "load", "demo/prompt", "--tokens", "1601"),
+	GOLDEN("load-corrupt", 4, "load", "old/right", "nobody", "demo/prompt"),
+	GOLDEN("load-json", 4, "load", "--json", "old/right", "demo/prompt"),
+	GOLDEN("saved-ls", 0, "saved", "ls"),
+	GOLDEN("saved-ls-names", 0, "saved", "ls", "--names"),
+	GOLDEN("saved-ls-json", 0, "saved", "ls", "--json"),
+	{"saved-ls-empty", {"saved", "ls"}, 0, false, false, true, false, 0, ANSWERS_DISK},
+	GOLDEN("saved-rm", 1, "saved", "rm", "a", "nobody", "b"),
+	GOLDEN("saved-rm-json", 1, "saved", "rm", "--json", "a", "nobody"),
+	GOLDEN("store-check", 0, "store", "check"),
+	GOLDEN("store-check-json", 0, "store", "check", "--json"),
+	GOLDEN("store-repair", 4, "store", "repair"),
+	GOLDEN("store-repair-json", 4, "store", "repair", "--json"),
+	GOLDEN("store-stats", 0, "store", "stats"),
+	GOLDEN_DISK("store-stats-trouble", ANSWERS_DISK_TROUBLE, true, "store", "stats"),
+	GOLDEN("store-stats-json", 0, "store", "stats", "--json"),
+	GOLDEN_DISK("store-stats-none", ANSWERS_DISK_NONE, false, "store", "stats"),
 	GOLDEN("session-ls", 0, "session", "ls"),
 	GOLDEN("session-ls-json", 0, "session", "ls", "--json"),
-	{"session-ls-empty", {"session", "ls"}, 0, false, false, true, false, 0},
+	{"session-ls-empty", {"session", "ls"}, 0, false, false, true, false, 0, ANSWERS_DISK},
 	GOLDEN("session-end", 0, "session", "end", "7"),
 	GOLDEN("session-end-json", 0, "session", "end", "7", "--json"),
 	GOLDEN("session-end-unknown", 1, "session", "end", "8"),
-	{"no-daemon", {"status"}, 3, false, false, false, true, 0},
-	{"no-daemon-json", {"status", "--json"}, 3, false, false, false, true, 0},
-	{"no-daemon-rm", {"rm", "a", "b"}, 3, false, false, false, true, 0},
+	{"no-daemon", {"status"}, 3, false, false, false, true, 0, ANSWERS_DISK},
+	{"no-daemon-json", {"status", "--json"}, 3, false, false, false, true, 0, ANSWERS_DISK},
+	{"no-daemon-save", {"save", "a", "b"}, 3, false, false, false, true, 0, ANSWERS_DISK},
+	{"no-daemon-store", {"store", "check"}, 3, false, false, false, true, 0, ANSWERS_DISK},
+	{"no-daemon-rm", {"rm", "a", "b"}, 3, false, false, false, true, 0, ANSWERS_DISK},
 	GOLDEN("help", 0, "--help"),
 	GOLDEN("help-ls", 0, "ls", "--help"),
 	GOLDEN("help-snapshot", 0, "snapshot", "--help"),
@@ -269,6 +305,8 @@ static struct golden goldens[] = {
 	GOLDEN("help-size", 0, "size", "--help"),
 	GOLDEN("help-bench", 0, "bench", "--help"),
 	GOLDEN("help-bench-attend", 0, "bench", "attend", "--help"),
+	GOLDEN("help-save", 0, "save", "--help"),
+	GOLDEN("help-load", 0, "load", "--help"),
 	GOLDEN("help-session-end", 0, "--json", "session", "end", "--help"),
 	GOLDEN("usage-none", 2, NULL),
 	GOLDEN("usage-command", 2, "dance"),
@@ -305,6 +343,14 @@ static struct golden goldens[] = {
 	GOLDEN("usage-at", 2, "show", "@x"),
 	GOLDEN("usage-new-name", 2, "snapshot", "chat/alice", "@5"),
 	GOLDEN("usage-verify", 2, "verify"),
+	GOLDEN("usage-save", 2, "save"),
+	GOLDEN("usage-save-as", 2, "save", "a", "b", "--as", "c"),
+	GOLDEN("usage-save-name", 2, "save", "a", "--as", "@5"),
+	GOLDEN("usage-load", 2, "load", "@5"),
+	GOLDEN("usage-load-tokens", 2, "load", "a", "--tokens", "0"),
+	GOLDEN("usage-saved", 2, "saved", "dance"),
+	GOLDEN("usage-saved-rm", 2, "saved", "rm"),
+	GOLDEN("usage-store", 2, "store"),
 	GOLDEN("usage-session-number", 2, "session", "end", "seven"),
 };
 

@@ -108,8 +108,10 @@ completes() { # EXPECTED WORD...: what is offered for the last word
 		echo "not ok $number - completion of \"$*\""
 	fi
 }
-completes "status show snapshot size session" kvcachectl s
+completes "status show snapshot size save saved store session" kvcachectl s
 completes "ls end" kvcachectl session ""
+completes "check repair stats" kvcachectl store ""
+completes "--tokens" kvcachectl load --to
 completes "--keep" kvcachectl --runtime-dir / rollback --k
 completes "--all" kvcachectl --json verify --a
 completes "man/libkvcache.3" kvcachectl demo --prompt "man/libkvcache"
