@@ -430,8 +430,8 @@ static int answer_status(const struct answers *answers, Kv__Wire__Reply *filled,
 			 Kv__Wire__Reply **reply)
 {
 	Kv__Wire__StatusResult s = KV__WIRE__STATUS_RESULT__INIT;
-	Kv__Wire__StartInfo start = KV__WIRE__START_INFO__INIT;
 	Kv__Wire__DiskInfo disk;
+	Kv__Wire__StartInfo start = KV__WIRE__START_INFO__INIT;
 
 	start.took_us = 27345;
 	start.locked_bytes = start.to_lock_bytes = 128 * MIB;
