@@ -163,12 +163,14 @@ V_INLINE __m256 add_pairs(__m256 a, __m256 b)
 	return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
 
-V_INLINE __m256i add_code_pairs(__m256i a, __m256i b)
-{
-	__m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+/* Accumulators of integers: not __m256i, which the compiler moves from one register to another
+ * around every operation on 32-bit elements. */
+typedef int32_t counts __attribute__((vector_size(32)));
 
-	return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
-				_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
+V_INLINE counts add_code_pairs(counts a, counts b)
+{
+	return (counts)_mm256_shuffle_ps((__m256)a, (__m256)b, 0x88) +
+	       (counts)_mm256_shuffle_ps((__m256)a, (__m256)b, 0xdd);
 }
 
 /* Of eight registers: ((p0 + p1) + (p2 + p3)) + ((p4 + p5) + (p6 + p7)) of each. */
@@ -181,13 +183,13 @@ V_INLINE __m256 trees(const __m256 *p)
 			     _mm256_permute2f128_ps(a, b, 0x31));
 }
 
-V_INLINE __m256i sums(const __m256i *p)
+V_INLINE __m256i sums(const counts *p)
 {
-	__m256i a = add_code_pairs(add_code_pairs(p[0], p[1]), add_code_pairs(p[2], p[3]));
-	__m256i b = add_code_pairs(add_code_pairs(p[4], p[5]), add_code_pairs(p[6], p[7]));
+	counts a = add_code_pairs(add_code_pairs(p[0], p[1]), add_code_pairs(p[2], p[3]));
+	counts b = add_code_pairs(add_code_pairs(p[4], p[5]), add_code_pairs(p[6], p[7]));
 
-	return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
-				_mm256_permute2x128_si256(a, b, 0x31));
+	return _mm256_add_epi32(_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x20),
+				_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x31));
 }
 
 /* memcpy, which is slow to begin where the number is not known. */

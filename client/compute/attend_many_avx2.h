@@ -102,19 +102,18 @@ V_INLINE void float_pair(uint32_t n_q, uint32_t width, const float *row, const f
 V_INLINE void code_pair(uint32_t n_q, uint32_t width, const int16_t *row, const int16_t *q,
 			size_t q_stride, float *x)
 {
-	__m256i p[2 * N_SUMS];
+	counts p[2 * N_SUMS];
 
 	EACH(k, 2 * N_SUMS)
-		p[k] = _mm256_setzero_si256();
+		p[k] = (counts){0};
 	for (uint32_t i = 0; i < width; i += STEP) {
 		__m256i first = load_q16(row + i), second = load_q16(row + width + i);
 
 		EACH(k, n_q) {
 			__m256i more = load_q16(q + k * q_stride + i);
 
-			p[2 * k] = _mm256_add_epi32(p[2 * k], _mm256_madd_epi16(more, first));
-			p[2 * k + 1] = _mm256_add_epi32(p[2 * k + 1],
-							_mm256_madd_epi16(more, second));
+			p[2 * k] += (counts)_mm256_madd_epi16(more, first);
+			p[2 * k + 1] += (counts)_mm256_madd_epi16(more, second);
 		}
 	}
 	store_sums(4, x, _mm256_castsi256_ps(sums(p)));

@@ -89,30 +89,28 @@ V_INLINE __m256i load_q16(const int16_t *q)
 
 /* Products with 16 codes, pairs added. */
 V_INLINE void add_products(enum load load, uint32_t n_q, const struct rows *rows,
-			   struct place place, const int16_t *q, size_t q_stride, __m256i *p)
+			   struct place place, const int16_t *q, size_t q_stride, counts *p)
 {
 	uint32_t n_rows = N_SUMS / n_q;
-	__m256i codes[N_SUMS], first = load_q16(q);
+	__m256i codes[N_SUMS];
 
-	EACH(r, n_rows) {
+	EACH(r, n_rows)
 		codes[r] = load_codes(load, rows->at[r], place);
-		p[r] = _mm256_add_epi32(p[r], _mm256_madd_epi16(first, codes[r]));
-	}
-	EACH(k, n_q - 1) {
-		__m256i more = load_q16(q + (k + 1) * q_stride), *sum = p + (k + 1) * n_rows;
+	EACH(k, n_q) {
+		__m256i x = load_q16(q + k * q_stride);
 
 		EACH(r, n_rows)
-			sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(more, codes[r]));
+			p[k * n_rows + r] += (counts)_mm256_madd_epi16(x, codes[r]);
 	}
 }
 
 V_INLINE __m256i code_block(enum load load, uint32_t n_q, const struct tile *t,
 			    const struct rows *rows, const int16_t *q, size_t q_stride)
 {
-	__m256i p[N_SUMS];
+	counts p[N_SUMS];
 
 	EACH(k, N_SUMS)
-		p[k] = _mm256_setzero_si256();
+		p[k] = (counts){0};
 	if (load == LOAD_U4) {
 		for (uint32_t i = 0; i < t->half; i += STEP) {
 			fetch_at(t, rows, N_SUMS / n_q, i / STEP);
