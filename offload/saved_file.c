@@ -66,8 +66,8 @@ static int check_layout(const Kv__Saved__Saved *head, uint8_t out[STORE_LAYOUT_B
 	return 0;
 }
 
-int saved_check(const Kv__Saved__Saved *head, uint8_t layout[STORE_LAYOUT_BYTES],
-		struct errbuf *err)
+static int check(const Kv__Saved__Saved *head, uint8_t layout[STORE_LAYOUT_BYTES],
+		 struct errbuf *err)
 {
 	size_t n_name = head->name ? strlen(head->name) : 0;
 
@@ -157,7 +157,7 @@ Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[
 		return NULL;
 	memcpy(&head, bytes, sizeof(head));
 	saved = unpack((const uint8_t *)bytes + sizeof(head), head.n_bytes, err);
-	if (saved && saved_check(saved, layout, err)) {
+	if (saved && check(saved, layout, err)) {
 		kv__saved__saved__free_unpacked(saved, NULL);
 		saved = NULL;
 	}

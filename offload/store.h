@@ -4,7 +4,7 @@
  *
  *	key = {check, ...}; place = store_find()        is such an image there already?
  *	place = store_alloc()                           a free slot, invisible
- *	... write the image to store_file() at store_off() through an io engine ...
+ *	... write the image to store_fd() at store_off() through an io engine ...
  *	store_commit()                                  index record: visible from now on
  *	store_flush(): slot files and index are durable
  *	store_saved_write() with a packed Saved that names the places: durable, whole or absent
