@@ -94,6 +94,8 @@ libkvdaemon_la_SOURCES += \
 	daemon/idlist.c daemon/idlist.h \
 	daemon/jobs.c daemon/jobs.h \
 	daemon/live.c daemon/live.h \
+	daemon/locker.c daemon/locker.h \
+	daemon/locker_run.c daemon/locker_wire.h \
 	daemon/names.c daemon/names.h \
 	daemon/objects.c daemon/objects.h \
 	daemon/overdraft.c daemon/overdraft.h \
