@@ -188,6 +188,7 @@ static void on_tick(void *arg)
 	struct core *core = arg;
 
 	arenas_cool_idle(core);
+	locker_tick(core);
 	overdraft_check(core);
 	disk_retry(core);
 	if (sessions_end_on(core, true))
@@ -243,8 +244,7 @@ static void init(struct core *core, struct core_env *env)
 	core->memory.want_mlock = settings->mlock == SETTINGS_TRY;
 	snprintf(core->memory.huge_text, sizeof(core->memory.huge_text), "%s",
 		 core->memory.want_huge ? "try: no arena yet" : "no");
-	snprintf(core->memory.mlock_text, sizeof(core->memory.mlock_text), "%s",
-		 core->memory.want_mlock ? "try: no arena yet" : "no");
+	core->locker.fd = -1;
 	pool_init(&core->pool, settings->pool_bytes, settings->user_bytes_max);
 	core->work_task.fn = work;
 	core->work_task.arg = core;
@@ -322,6 +322,7 @@ void core_free(struct core *core)
 	loop_timer_cancel(core->env->loop, &core->retry_timer);
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
 	settle_fini(core);
+	locker_fini(core);
 	commands_free_all(core);
 	jobs_free_all(core);
 	leave_free(core);
