@@ -315,13 +315,13 @@ void core_free(struct core *core)
 {
 	if (!core)
 		return;
-	loop_task_remove(core->env->loop, &core->work_task);
 	loop_timer_cancel(core->env->loop, &core->retry_timer);
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
 	commands_free_all(core);
 	jobs_free_all(core);
 	leave_free(core);
 	disk_free(core->disk);
+	loop_task_remove(core->env->loop, &core->work_task); /* which all these may ask for */
 	while (core->tables_back) {
 		struct table_return *next = core->tables_back->next;
 
