@@ -189,7 +189,8 @@ static void on_tick(void *arg)
 
 	arenas_cool_idle(core);
 	overdraft_check(core);
-	if (sessions_end_on(core, true))
+	/* an end has its limit, whether the disk answers or not */
+	if (sessions_end_on(core, true) || core->leave)
 		loop_task_add(core->env->loop, &core->work_task);
 	if (loop_timer_in(core->env->loop, &core->tick_timer, TICK_NS))
 		log_error("core", "no memory for a timer");
