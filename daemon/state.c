@@ -191,7 +191,8 @@ static void on_tick(void *arg)
 	locker_tick(core);
 	overdraft_check(core);
 	disk_retry(core);
-	if (sessions_end_on(core, true))
+	/* an end has its limit, whether the disk answers or not */
+	if (sessions_end_on(core, true) || core->leave)
 		loop_task_add(core->env->loop, &core->work_task);
 	if (loop_timer_in(core->env->loop, &core->tick_timer, TICK_NS))
 		log_error("core", "no memory for a timer");
@@ -318,7 +319,6 @@ void core_free(struct core *core)
 {
 	if (!core)
 		return;
-	loop_task_remove(core->env->loop, &core->work_task);
 	loop_timer_cancel(core->env->loop, &core->retry_timer);
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
 	settle_fini(core);
@@ -327,6 +327,7 @@ void core_free(struct core *core)
 	jobs_free_all(core);
 	leave_free(core);
 	disk_free(core->disk);
+	loop_task_remove(core->env->loop, &core->work_task); /* which all these may ask for */
 	while (core->tables_back) {
 		struct table_return *next = core->tables_back->next;
 
