@@ -75,10 +75,8 @@ struct load {
 static void free_load(struct load *load)
 {
 	for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) {
-		if (load->arenas[g]) {
-			io_memory_remove(load->disk->io, load->arenas[g]->base);
+		if (load->arenas[g])
 			arenas_give_up(load->core, load->arenas[g]);
-		}
 		free(load->digests[g]);
 	}
 	for (uint32_t i = 0; i < READS_MAX; i++)
@@ -90,10 +88,8 @@ static void free_load(struct load *load)
 	digest_rest_end(&load->rest);
 	state_unref(load->core, load->state);
 	saved_release(load->disk->store, load->saved);
-	if (load->memory) {
-		io_memory_remove(load->disk->io, load->memory);
+	if (load->memory)
 		munmap(load->memory, load->memory_bytes);
-	}
 	free(load);
 }
 
