@@ -161,6 +161,8 @@ static void print_settings(const struct settings *s)
 {
 	static const char *const levels[] = {"error", "warn", "info", "debug"};
 	static const char *const tries[] = {"no", "try"};
+	static const char *const switches[] = {"no", "yes"};
+	static const char *const engines[] = {"auto", "uring", "threads"};
 
 	printf("[service]\nruntime_dir = %s\nsocket_mode = %04o\nsocket_group = %s\n"
 	       "log_level = %s\n\n",
@@ -168,6 +170,8 @@ static void print_settings(const struct settings *s)
 	printf("[pool host]\nbytes = %" PRIu64 "\nhuge = %s\nmlock = %s\narena_bytes = %" PRIu64
 	       "\n\n",
 	       s->pool_bytes, tries[s->huge], tries[s->mlock], s->arena_bytes);
+	printf("[pool disk]\ndir = %s\nbytes = %" PRIu64 "\npreallocate = %s\nio = %s\n\n",
+	       s->disk_dir, s->disk_bytes, switches[s->preallocate], engines[s->io]);
 	printf("[limits]\nsessions = %u\nsequences = %u\nbytes_per_user = %" PRIu64 "\njobs = %u\n",
 	       s->n_sessions_max, s->n_sequences_max, s->user_bytes_max, s->n_jobs_max);
 }

@@ -79,6 +79,7 @@ static Kv__Wire__Target *by_id(uint64_t id)
 	return &target;
 }
 
+static char saved_name[] = "golden/saved";
 static char seq_name[] = "golden/seq", named[] = "golden/named",
 	    snapshot_name[] = "golden/snapshot", fork_name[] = "golden/fork", prefix[] = "golden/";
 
@@ -308,6 +309,37 @@ REQUEST(status, STATUS, Status)
 REQUEST(wait, WAIT, Wait)
 {
 	m->name = snapshot_name;
+}
+
+REQUEST(save, SAVE, Save)
+{
+	m->source = by_name(snapshot_name);
+	m->name = saved_name;
+	m->replace = true;
+}
+
+REQUEST(load, LOAD, Load)
+{
+	m->name = snapshot_name; /* is saved under another name */
+	m->as_name = saved_name;
+	m->replace = true;
+	m->n_tokens = 7;
+}
+
+REQUEST(saved_list, SAVED_LIST, SavedList)
+{
+	m->after_number = 1;
+	m->prefix = prefix;
+}
+
+REQUEST(saved_remove, SAVED_REMOVE, SavedRemove)
+{
+	m->name = snapshot_name;
+}
+
+REQUEST(store_check, STORE_CHECK, StoreCheck)
+{
+	m->repair = true;
 }
 
 /* ---- attach messages ---------------------------------------------------------------------- */
@@ -610,6 +642,65 @@ REPLY(status_result, STATUS_RESULT, StatusResult, kv__wire__status_result__init)
 	m->runtime_dir = (char *)"/twenty/four";
 }
 
+/* What a program of the first release does not know. */
+REPLY_AS(status_disk, status_result, STATUS_RESULT, StatusResult, kv__wire__status_result__init)
+{
+	static Kv__Wire__DiskInfo disk;
+	static Kv__Wire__StartInfo start;
+
+	kv__wire__disk_info__init(&disk);
+	disk.dir = (char *)"/one";
+	disk.io = (char *)"two";
+	disk.max_bytes = 3;
+	disk.file_bytes = 4;
+	disk.used_bytes = 5;
+	disk.cached_bytes = 6;
+	disk.free_bytes = 7;
+	disk.n_images = 8;
+	disk.n_saved = 9;
+	disk.n_set_aside = 10;
+	disk.is_full = true;
+	disk.n_in_flight = 12;
+	disk.quarantined_bytes = 13;
+	disk.n_read_bytes = 14;
+	disk.n_written_bytes = 15;
+	disk.n_failed = 16;
+	disk.n_late = 17;
+	disk.n_full = 18;
+	disk.fault = (char *)"nineteen";
+	m->disk = &disk;
+	kv__wire__start_info__init(&start);
+	start.took_us = 1;
+	start.locked_bytes = 2;
+	start.to_lock_bytes = 3;
+	start.verified_bytes = 4;
+	start.to_verify_bytes = 5;
+	start.n_bad_blocks = 6;
+	m->start = &start;
+}
+
+REPLY(saved, SAVED, SavedResult, kv__wire__saved_result__init)
+{
+	static Kv__Wire__SavedInfo one, *list[1] = {&one};
+
+	kv__wire__saved_info__init(&one);
+	one.number = 1;
+	one.name = saved_name;
+	one.kind = 2;
+	one.length_tokens = 4;
+	one.update = 5;
+	one.n_bytes = 6;
+	one.n_blocks = 7;
+	one.saved_unix_ns = 8;
+	one.digest = (ProtobufCBinaryData){sizeof(digest), digest};
+	one.layout_hash = (ProtobufCBinaryData){sizeof(fingerprint), fingerprint};
+	one.parent_name = seq_name;
+	one.parent_update = 12;
+	m->n_saved = 1;
+	m->saved = list;
+	m->more = true;
+}
+
 static size_t pack_event(uint8_t *out)
 {
 	Kv__Wire__Event event = KV__WIRE__EVENT__INIT;
@@ -671,6 +762,11 @@ const struct frame frames[] = {
 	R(session_end, SESSION_END, ENOTFOUND, _NOT_SET, 0),
 	R(status, STATUS, OK, STATUS_RESULT, 0),
 	R(wait, WAIT, OK, _NOT_SET, 0),
+	R(save, SAVE, OK, JOB, 0),
+	R(load, LOAD, ENOTFOUND, _NOT_SET, 0),
+	R(saved_list, SAVED_LIST, OK, SAVED, 0),
+	R(saved_remove, SAVED_REMOVE, ENOTFOUND, _NOT_SET, 0),
+	R(store_check, STORE_CHECK, EPERM, _NOT_SET, 0),
 	A(hello, HELLO),
 	A(arena_get, ARENA_GET),
 	A(watch, WATCH),
@@ -692,6 +788,8 @@ const struct frame frames[] = {
 	P(job, JOB),
 	P(sessions, SESSIONS),
 	P(status_result, STATUS_RESULT),
+	P(status_disk, STATUS_RESULT),
+	P(saved, SAVED),
 	{"event", FRAME_EVENT, 3, 0, 0, 0, pack_event},
 };
 

@@ -21,6 +21,7 @@
 #include "tests/support/fake_links.h"
 #include "tests/support/frames.h"
 #include "tests/support/runner.h"
+#include "tests/support/tmpdir.h"
 #include "tests/support/wait.h"
 
 /* ---- files -------------------------------------------------------------------------------- */
@@ -131,7 +132,10 @@ static void test_decode(void **state)
 
 /* ---- the conversation --------------------------------------------------------------------- */
 
-static struct fake_core *new_core(struct fake_client **client)
+/* A user that this process never is: what is for root and the daemon's own user is refused. */
+#define UID 65533u
+
+static struct fake_core *new_core(struct fake_client **client, const char *dir)
 {
 	struct settings settings;
 	struct fake_core *f;
@@ -140,8 +144,10 @@ static struct fake_core *new_core(struct fake_client **client)
 	settings.pool_bytes = 4u << 20;
 	settings.arena_bytes = 1u << 20;
 	settings.huge = settings.mlock = SETTINGS_NO;
+	snprintf(settings.disk_dir, sizeof(settings.disk_dir), "%s/store", dir);
+	settings.disk_bytes = 4u << 20;
 	f = fake_core_new(&settings);
-	*client = fake_client_new(f, 1000, NULL);
+	*client = fake_client_new(f, UID, NULL);
 	assert_non_null(*client);
 	assert_int_equal((*client)->session, FRAME_SESSION);
 	memset(session_find(f->core, FRAME_SESSION)->token, FRAME_TOKEN, 16);
@@ -164,7 +170,8 @@ static void test_conversation(void **state)
 {
 	uint8_t golden[KV_ATTACH_BYTES_MAX];
 	struct fake_client *c;
-	struct fake_core *f = new_core(&c);
+	char *dir = kt_tmpdir_new();
+	struct fake_core *f = new_core(&c, dir);
 	unsigned n_wrong = 0;
 
 	(void)state;
@@ -187,6 +194,7 @@ static void test_conversation(void **state)
 	}
 	fake_client_free(c);
 	fake_core_free(f);
+	kt_tmpdir_free(dir);
 	assert_int_equal(n_wrong, 0);
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/log.h"
 #include "daemon/options.h"
 #include "daemon/settings.h"
+#include "offload/io.h"
 #include "tests/support/runner.h"
 #include "tests/support/tmpdir.h"
 
@@ -60,6 +61,11 @@ static void test_every_key_is_read(void **state)
 				   "huge = no\n"
 				   "mlock = no\n"
 				   "arena_bytes = 16M\n"
+				   "[pool disk]\n"
+				   "dir = /tmp/x/store\n"
+				   "bytes = 48M\n"
+				   "preallocate = no\n"
+				   "io = threads\n"
 				   "[limits]\n"
 				   "sessions = 3\n"
 				   "sequences = 4\n"
@@ -75,6 +81,10 @@ static void test_every_key_is_read(void **state)
 	assert_int_equal(s.huge, SETTINGS_NO);
 	assert_int_equal(s.mlock, SETTINGS_NO);
 	assert_int_equal(s.arena_bytes, 16 << 20);
+	assert_string_equal(s.disk_dir, "/tmp/x/store");
+	assert_int_equal(s.disk_bytes, 48 << 20);
+	assert_int_equal(s.preallocate, SETTINGS_OFF);
+	assert_int_equal(s.io, IO_THREADS);
 	assert_int_equal(s.n_sessions_max, 3);
 	assert_int_equal(s.n_sequences_max, 4);
 	assert_int_equal(s.user_bytes_max, 32 << 20);
@@ -92,6 +102,10 @@ static void test_an_empty_file_leaves_the_defaults(void **state)
 	assert_int_equal(read_text(&s, "", NULL), 0);
 	assert_memory_equal(&s, &plain, sizeof(s));
 	assert_int_equal(s.arena_bytes, UINT64_C(64) << 30);
+	assert_string_equal(s.disk_dir, "");
+	assert_int_equal(s.disk_bytes, UINT64_C(16) << 30);
+	assert_int_equal(s.preallocate, SETTINGS_ON);
+	assert_int_equal(s.io, IO_AUTO);
 }
 
 static const struct fault {
@@ -109,6 +123,9 @@ static const struct fault {
 	{"[pool host]\nbytes = 99999999999T\n", ":2: bytes = 99999999999T is not a size"},
 	{"[pool host]\nbytes = 1048575\n", ":2: bytes = 1048575 is out of range"},
 	{"[pool host]\nhuge = yes\n", ":2: huge = yes is not one of: no, try"},
+	{"[pool disk]\nbytes = 1\n", ":2: bytes = 1 is out of range"},
+	{"[pool disk]\npreallocate = try\n", ":2: preallocate = try is not one of: no, yes"},
+	{"[pool disk]\nio = aio\n", ":2: io = aio is not one of: auto, uring, threads"},
 	{"[service]\nlog_level = loud\n",
 	 ":2: log_level = loud is not one of: error, warn, info, debug"},
 	{"[service]\nsocket_mode = 0999\n", ":2: socket_mode = 0999 is not a mode"},
@@ -282,6 +299,57 @@ static void test_check_config_and_ready_fd(void **state)
 			 OPTIONS_WRONG);
 }
 
+/* Standard output of a call that prints goes to the file at path. */
+static enum options_next check_config(struct options *options, const char *config)
+{
+	enum options_next next;
+	int before;
+
+	fflush(stdout);
+	before = dup(STDOUT_FILENO);
+	assert_non_null(freopen(path, "we", stdout));
+	next = PARSE(options, "--check-config", "--runtime-dir", "/x", "--disk-dir", "/x/store",
+		     "--io", "uring", "--preallocate", "no", "--config", config);
+	fflush(stdout);
+	assert_true(dup2(before, STDOUT_FILENO) >= 0);
+	close(before);
+	return next;
+}
+
+static void test_check_config_prints_what_is_in_force(void **state)
+{
+	char config[sizeof(path) + 8];
+	struct options options;
+	struct settings s;
+
+	(void)state;
+	assert_int_equal(read_text(&s, "[pool disk]\nbytes = 8M\n[limits]\njobs = 7\n", NULL), 0);
+	snprintf(config, sizeof(config), "%s.given", path);
+	assert_int_equal(rename(path, config), 0);
+	assert_int_equal(check_config(&options, config), OPTIONS_DONE);
+	settings_default(&s);
+	assert_int_equal(settings_read(&s, path, NULL), 0);
+	assert_int_equal(s.disk_bytes, 8 << 20);
+	assert_string_equal(s.disk_dir, "/x/store");
+	assert_memory_equal(&s, &options.settings, sizeof(s));
+	unlink(config);
+}
+
+static void test_a_disk_pool_needs_an_absolute_path(void **state)
+{
+	struct settings s;
+	struct errbuf err;
+
+	(void)state;
+	settings_default(&s);
+	strcpy(s.runtime_dir, "/x");
+	strcpy(s.disk_dir, "store");
+	assert_int_equal(settings_check(&s, &err), -1);
+	assert_non_null(strstr(err.text, "not an absolute path"));
+	strcpy(s.disk_dir, "/store");
+	assert_int_equal(settings_check(&s, &err), 0);
+}
+
 static void test_the_runtime_directory_has_defaults(void **state)
 {
 	struct options options;
@@ -309,6 +377,9 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a quota above the pool is refused", test_a_quota_above_the_pool_is_refused),
 	KT_TEST("flags win over the file", test_flags_win_over_the_file),
 	KT_TEST("wrong command lines are refused", test_wrong_command_lines_are_refused),
+	KT_TEST("check-config prints settings that give the same when they are read",
+		test_check_config_prints_what_is_in_force),
+	KT_TEST("a disk pool needs an absolute path", test_a_disk_pool_needs_an_absolute_path),
 	KT_TEST("check-config checks, ready-fd takes an open descriptor",
 		test_check_config_and_ready_fd),
 	KT_TEST("the runtime directory has defaults", test_the_runtime_directory_has_defaults),
