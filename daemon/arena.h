@@ -14,7 +14,8 @@
  * are, so that memory and accounts can be kept together.
  *
  * The memory is sparse: a block costs pages from its grant on, when arena_prefault_step() puts
- * them there. The core reads and writes bulk bytes with pread and pwrite only: a client may have
+ * them there. It is mapped, but for huge pages no page of it is: to unmap them takes long, and the
+ * core's successor would have to wait for that. The core reads and writes bulk bytes with pread and pwrite only: a client may have
  * punched a hole, and a load from one could be SIGBUS. Core thread only.
  */
 #ifndef KV_DAEMON_ARENA_H
@@ -54,6 +55,13 @@ enum arena_writer {
 	ARENA_GONE = 2,    /* nobody can write it any more */
 };
 
+/* What the process that locks memory knows of it (daemon/locker.h). */
+enum arena_lock {
+	ARENA_LOCK_ADD = 0, /* nothing */
+	ARENA_LOCK_TOLD,
+	ARENA_LOCK_LOOK, /* not all blocks that have got memory */
+};
+
 struct arena {
 	/* lists of the owner of this struct */
 	struct arena *next_in_session;
@@ -73,6 +81,7 @@ struct arena {
 	int readonly_fd; /* -1 until asked for */
 	char *base;
 	enum arena_writer writer;
+	enum arena_lock lock_state;
 	struct pool *pool;
 	struct pool_user *user;
 
@@ -82,6 +91,7 @@ struct arena {
 	uint64_t *warm;    /* bit: free, with memory */
 	uint32_t *pins;
 	uint32_t n_granted, n_pinned, n_dirty, n_warm;
+	bool is_huge;        /* its pages come by its mapping, where the kernel makes huge ones */
 	bool is_cold;        /* loaded: what is dirty may lack memory, and is not kept warm */
 	bool was_used;       /* a grant or its end since the last look (arena_store) */
 	uint32_t first_free; /* no free block is below */
@@ -101,9 +111,8 @@ struct arena_spec {
 /* What the memory should be like, and what it turned out to be. */
 struct arena_memory {
 	bool want_huge, want_mlock;
-	bool got_huge, got_mlock; /* at the last arena */
-	bool warned_mlock;
-	char huge_text[96], mlock_text[96]; /* for people */
+	bool got_huge;      /* at the last arena */
+	char huge_text[96]; /* for people */
 };
 
 /* How many blocks an arena of most_bytes has room for (at least 1). */

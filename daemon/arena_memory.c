@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,27 +58,6 @@ static void advise_huge(struct arena *arena, struct arena_memory *memory)
 		 memory->got_huge ? "try: got them (shmem_enabled is %s)" :
 				    "try: not here (shmem_enabled is %s)",
 		 enabled);
-}
-
-/* The whole mapping at once, pages being locked as they come: one mapping in the kernel's books
- * however the blocks are scattered. */
-static void lock(struct arena *arena, struct arena_memory *memory)
-{
-	struct rlimit limit = {0};
-
-	if (!memory->want_mlock) {
-		snprintf(memory->mlock_text, sizeof(memory->mlock_text), "no");
-		return;
-	}
-	memory->got_mlock = mlock2(arena->base, arena->n_bytes, MLOCK_ONFAULT) == 0;
-	if (memory->got_mlock) {
-		snprintf(memory->mlock_text, sizeof(memory->mlock_text), "try: locked");
-		return;
-	}
-	getrlimit(RLIMIT_MEMLOCK, &limit);
-	snprintf(memory->mlock_text, sizeof(memory->mlock_text),
-		 "try: refused (%s; RLIMIT_MEMLOCK is %llu KiB)", strerror(errno),
-		 (unsigned long long)limit.rlim_cur / 1024);
 }
 
 static int make_fd(struct arena *arena, struct errbuf *err)
@@ -175,7 +153,7 @@ struct arena *arena_new(const struct arena_spec *spec, int fd, struct pool *pool
 		return NULL;
 	}
 	advise_huge(arena, memory);
-	lock(arena, memory);
+	arena->is_huge = memory->got_huge;
 	return arena;
 }
 
@@ -226,7 +204,7 @@ static int populate(const struct arena *arena, uint64_t off, uint64_t n, struct 
 
 	if (to > arena->n_bytes)
 		to = arena->n_bytes;
-	if (madvise(arena->base + from, to - from, MADV_POPULATE_WRITE) == 0)
+	if (arena->is_huge && madvise(arena->base + from, to - from, MADV_POPULATE_WRITE) == 0)
 		return 0;
 	if (fallocate(arena->fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) == 0)
 		return 0;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/locker.h"
 #include "daemon/session.h"
 #include "daemon/state_log.h"
 
@@ -31,6 +32,7 @@ static void unlink_from_session(struct core *core, struct arena *arena)
 void arenas_unload(struct core *core, struct arena *arena)
 {
 	idlist_remove(&core->arenas, arena->id);
+	locker_drop(core, arena);
 	unlink_from_session(core, arena);
 	arena_free(arena);
 }
@@ -149,12 +151,7 @@ static struct arena *make(struct session *session, const struct grant_need *need
 		log_arena_gone(core, spec.id);
 		return NULL;
 	}
-	if (core->memory.want_mlock && !core->memory.got_mlock && !core->memory.warned_mlock) {
-		core->memory.warned_mlock = true;
-		log_warn("arena",
-			 "mlock = %s: memory of the pool can be swapped; raise LimitMEMLOCK",
-			 core->memory.mlock_text);
-	}
+	locker_add(core, arena);
 	return arena;
 }
 
@@ -211,6 +208,7 @@ int arenas_load(struct core *core, const struct arena_spec *spec, uint32_t uid, 
 		return -1;
 	if (idlist_add(&core->arenas, arena->id, arena))
 		state_die("no memory for the list of arenas");
+	locker_add(core, arena);
 	arena->writer = !session                        ? ARENA_GONE :
 			session->phase == SESSION_ENDED ? ARENA_ENDED :
 							  ARENA_WRITTEN;

@@ -44,7 +44,7 @@ static void close_others(int *keep, size_t n_keep)
 
 pid_t child_fork(const char *name, const sigset_t *mask, int *keep, size_t n_keep)
 {
-	pid_t keeper = getpid();
+	pid_t parent = getpid();
 	pid_t pid = fork();
 
 	if (pid < 0)
@@ -53,7 +53,7 @@ pid_t child_fork(const char *name, const sigset_t *mask, int *keep, size_t n_kee
 		return pid;
 	prctl(PR_SET_NAME, name);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != keeper)
+	if (getppid() != parent)
 		_exit(1); /* it died before the kernel knew what we want */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);

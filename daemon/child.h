@@ -1,9 +1,9 @@
 /*
- * Processes that the keeper forks without exec: core and front.
+ * Processes that are forked without exec: core and front by the keeper, the locker by the core.
  *
- * child_fork() returns 0 in the child, which then has its name, ends when the keeper ends
+ * child_fork() returns 0 in the child, which then has its name, ends when its parent ends
  * (SIGKILL from the kernel), ignores SIGINT and SIGHUP (a terminal sends those to all; the keeper
- * decides), and has no descriptor open but 0 to 2 and those in `keep`. Keeper only.
+ * decides), and has no descriptor open but 0 to 2 and those in `keep`. The parent has one thread.
  */
 #ifndef KV_DAEMON_CHILD_H
 #define KV_DAEMON_CHILD_H

@@ -10,6 +10,7 @@
 
 #include "daemon/arena_store.h"
 #include "daemon/command.h"
+#include "daemon/locker.h"
 #include "daemon/session.h"
 #include "daemon/state_log.h"
 
@@ -107,6 +108,7 @@ static enum cmd_step prefault(struct command *cmd, struct reserve_work *work)
 			return CMD_FAIL;
 		if (rc == 0)
 			return CMD_WAIT;
+		locker_lock(cmd->core, grant->arena, grant->first, grant->n_blocks);
 		left -= bytes < left ? bytes : left;
 		work->prefault.arena = NULL;
 		work->at++;

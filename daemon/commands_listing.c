@@ -354,12 +354,13 @@ static void fill_pool(const struct core *core, Kv__Wire__StatusResult *status,
 static Kv__Wire__StartInfo *start_wire(const struct core *core)
 {
 	const struct settle *settle = &core->settle;
+	const uint64_t left = locker_left_bytes(core);
 	Kv__Wire__StartInfo *start = reply_alloc(1, sizeof(*start));
 
 	kv__wire__start_info__init(start);
 	start->took_us = (core->env->ready_ns - core->env->started_ns) / 1000;
-	start->locked_bytes = settle->locked_bytes;
-	start->to_lock_bytes = settle->to_lock_bytes;
+	start->to_lock_bytes = locker_locks(core) ? settle->to_lock_bytes : 0;
+	start->locked_bytes = start->to_lock_bytes > left ? start->to_lock_bytes - left : 0;
 	start->verified_bytes = settle->verified_bytes;
 	start->to_verify_bytes = settle->to_verify_bytes;
 	start->n_bad_blocks = settle->n_bad_blocks;
@@ -371,6 +372,7 @@ static enum cmd_step run_status(struct command *cmd)
 	const struct core *core = cmd->core;
 	Kv__Wire__StatusResult *status = reply_alloc(1, sizeof(*status));
 	uint64_t claimed_bytes;
+	char mlock[128];
 
 	kv__wire__status_result__init(status);
 	status->version = reply_string(PACKAGE_VERSION);
@@ -386,7 +388,8 @@ static enum cmd_step run_status(struct command *cmd)
 	status->catalogue_bytes = catalogue_bytes(&core->catalogue);
 	status->n_requests = core->n_requests;
 	status->huge = reply_string(core->memory.huge_text);
-	status->mlock = reply_string(core->memory.mlock_text);
+	locker_text(core, mlock, sizeof(mlock));
+	status->mlock = reply_string(mlock);
 	status->quota_bytes = pool_user_limit(&core->pool);
 	status->used_bytes = cmd->session->user->used_bytes;
 	status->runtime_dir = reply_string(core->env->settings->runtime_dir);

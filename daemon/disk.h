@@ -1,6 +1,5 @@
 /*
- * The disk pool of the core: the store and the I/O engine, wired to the loop, and the buffers that
- * jobs move images with.
+ * The disk pool of the core: the store and the I/O engine, wired to the loop.
  *
  * One that cannot be had (no folder, another daemon has it, wrong owner) is no reason not to
  * serve: the fault is in the log, in the status and in the answer to whoever wants it, and each

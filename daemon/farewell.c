@@ -46,7 +46,7 @@ static void say_one(const struct core *core, const struct object *object, struct
 	if (!object->name)
 		return;
 	if (gone->n_lines == LINES_MAX) {
-		gone->n_more++;
+		gone->n_more += !leave_has_saved(core, object);
 		return;
 	}
 	gone->n_lines++;

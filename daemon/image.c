@@ -9,6 +9,24 @@ uint64_t image_bytes(const struct kv_layout *layout, uint32_t group)
 	return layout->groups[group].block_bytes;
 }
 
+uint64_t image_room_bytes(const struct kv_layout *layout)
+{
+	uint64_t most = 0;
+
+	for (uint32_t g = 0; g < layout->n_groups; g++)
+		if (image_bytes(layout, g) > most)
+			most = image_bytes(layout, g);
+	return (most + STORE_PAGE - 1) / STORE_PAGE * STORE_PAGE;
+}
+
+struct store_identity image_identity(const struct kv_layout *layout, uint32_t group, uint32_t uid)
+{
+	return (struct store_identity){.layout_hash = layout->hash,
+				       .uid = uid,
+				       .group = group,
+				       .n_bytes = (uint32_t)image_bytes(layout, group)};
+}
+
 /* Journal and states have one region, which is the whole block. */
 uint64_t image_piece_bytes(const struct kv_layout *layout, uint32_t group, uint32_t region)
 {
@@ -19,7 +37,8 @@ uint64_t image_piece_bytes(const struct kv_layout *layout, uint32_t group, uint3
 	return layout->regions[g->first_region + region].piece_bytes;
 }
 
-uint32_t image_slots(const struct image *image)
+/* Slots of a layer group that hold something in this block. */
+static uint32_t n_slots(const struct image *image)
 {
 	const struct state *state = image->state;
 	uint32_t block_tokens = state->layout->layout->block_tokens;
@@ -32,7 +51,7 @@ bool image_is_full(const struct image *image)
 {
 	const struct kv_layout *layout = image->state->layout->layout;
 
-	return image->group < layout->n_layer_groups && image_slots(image) == layout->block_tokens;
+	return image->group < layout->n_layer_groups && n_slots(image) == layout->block_tokens;
 }
 
 /* Headers, and payloads, of the rows that are in the window of the journal. */
@@ -64,7 +83,7 @@ uint32_t image_ranges(const struct image *image, uint32_t region, struct image_r
 		return journal_ranges(image, ranges);
 	ranges[0] = (struct image_range){0, group->block_bytes};
 	if (group->kind == KV_GROUP_LAYERS)
-		ranges[0].to = (uint64_t)image_slots(image) *
+		ranges[0].to = (uint64_t)n_slots(image) *
 			       layout->regions[group->first_region + region].row_bytes;
 	return 1;
 }
@@ -91,7 +110,7 @@ int image_read_piece(struct core *core, const struct image *image, uint32_t regi
 	return 0;
 }
 
-void image_hash(const XXH3_state_t *state, uint8_t out[16])
+void image_hash(const XXH3_state_t *state, uint8_t out[STORE_CHECK_BYTES])
 {
 	XXH128_canonical_t canonical;
 

@@ -23,10 +23,13 @@ struct image_range {
 uint32_t image_ranges(const struct image *image, uint32_t region, struct image_range ranges[2]);
 
 uint64_t image_bytes(const struct kv_layout *layout, uint32_t group);
+/* Room on the disk for one of any group. */
+uint64_t image_room_bytes(const struct kv_layout *layout);
 uint64_t image_piece_bytes(const struct kv_layout *layout, uint32_t group, uint32_t region);
 
-/* Slots of a layer group that hold something in this block. */
-uint32_t image_slots(const struct image *image);
+/* What the store knows images of a group by, together with their checksum. */
+struct store_identity image_identity(const struct kv_layout *layout, uint32_t group, uint32_t uid);
+
 /* Is it a full block of a layer group? Then its digest is kept (arena_digest). */
 bool image_is_full(const struct image *image);
 
@@ -35,7 +38,7 @@ int image_read_piece(struct core *core, const struct image *image, uint32_t regi
 		     struct errbuf *err);
 
 /* What a hash comes to, as digests and checksums are stored. */
-void image_hash(const XXH3_state_t *state, uint8_t out[16]);
+void image_hash(const XXH3_state_t *state, uint8_t out[STORE_CHECK_BYTES]);
 
 /* KV_ETOOBIG unless blocks of the layout are small enough for the disk. */
 int image_check_layout(const struct kv_layout *layout, struct errbuf *err);

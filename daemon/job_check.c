@@ -56,6 +56,13 @@ static void on_settled(struct io_request *request)
 		free_check(check);
 }
 
+/* Does the disk say that the bytes are not there any more? All else it may say is no fault of the
+ * image's. */
+static bool is_lost(int result)
+{
+	return result == -EIO || result == -ENODATA || result == -EBADMSG || result == -EUCLEAN;
+}
+
 static void compare(struct check *check)
 {
 	struct store *store = check->disk->store;
@@ -89,8 +96,6 @@ static enum job_step begin_read(struct check *check)
 	check->is_used = false;
 	if (!place)
 		return JOB_END;
-	check->place = place;
-	check->is_used = store_use(store, place);
 	check->iov = (struct iovec){check->buffer, store_room_bytes(store, place)};
 	check->request = (struct io_request){.op = IO_READ,
 					     .iov = &check->iov,
@@ -101,7 +106,9 @@ static enum job_step begin_read(struct check *check)
 	if (disk_aim(check->disk, place, &check->request, &check->job->err))
 		return JOB_FAIL;
 	if (disk_submit(check->disk, &check->request))
-		return JOB_MORE;
+		return JOB_MORE; /* the same one again */
+	check->place = place;
+	check->is_used = store_use(store, place);
 	check->is_reading = true;
 	check->has_read = true;
 	return JOB_WAIT;
@@ -113,9 +120,9 @@ static enum job_step step(struct core *core, struct job *job)
 	enum job_step rc;
 
 	(void)core;
-	if (check->is_reading) {
-		if (check->result != -ETIMEDOUT)
-			return JOB_WAIT;
+	if (check->is_reading && check->result != -ETIMEDOUT)
+		return JOB_WAIT;
+	if (check->has_read && check->result && !is_lost(check->result)) {
 		disk_fail(check->disk, check->result, "an image cannot be read", &job->err);
 		return JOB_FAIL;
 	}

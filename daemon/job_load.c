@@ -75,10 +75,8 @@ struct load {
 static void free_load(struct load *load)
 {
 	for (uint32_t g = 0; g < KV_GROUPS_MAX; g++) {
-		if (load->arenas[g]) {
-			io_memory_remove(load->disk->io, load->arenas[g]->base);
+		if (load->arenas[g])
 			arenas_give_up(load->core, load->arenas[g]);
-		}
 		free(load->digests[g]);
 	}
 	for (uint32_t i = 0; i < READS_MAX; i++)
@@ -90,10 +88,8 @@ static void free_load(struct load *load)
 	digest_rest_end(&load->rest);
 	state_unref(load->core, load->state);
 	saved_release(load->disk->store, load->saved);
-	if (load->memory) {
-		io_memory_remove(load->disk->io, load->memory);
+	if (load->memory)
 		munmap(load->memory, load->memory_bytes);
-	}
 	free(load);
 }
 
@@ -164,10 +160,7 @@ static void say_damaged(struct load *load, const struct load_read *read)
 static void check_image(struct load *load, const struct load_read *read)
 {
 	const struct kv_layout *layout = load->state->layout->layout;
-	struct store_identity identity = {.layout_hash = layout->hash,
-					  .uid = load->uid,
-					  .group = read->group,
-					  .n_bytes = (uint32_t)image_bytes(layout, read->group)};
+	struct store_identity identity = image_identity(layout, read->group, load->uid);
 	struct image image = {load->state, read->group, read->index};
 	bool has_digest = read->group < layout->n_layer_groups;
 	struct store_check check;
@@ -467,15 +460,12 @@ static const struct job_kind load_kind = {.step = step, .stop = stop};
 static int make_reads(struct load *load, struct errbuf *err)
 {
 	const struct kv_layout *layout = load->state->layout->layout;
-	uint64_t room = 0;
+	uint64_t room = image_room_bytes(layout);
 	uint32_t n_regions = 0;
 
-	for (uint32_t g = 0; g < layout->n_groups; g++) {
-		room = image_bytes(layout, g) > room ? image_bytes(layout, g) : room;
-		n_regions = layout->groups[g].n_regions > n_regions ? layout->groups[g].n_regions :
-								      n_regions;
-	}
-	room = (room + STORE_PAGE - 1) / STORE_PAGE * STORE_PAGE;
+	for (uint32_t g = 0; g < layout->n_groups; g++)
+		if (layout->groups[g].n_regions > n_regions)
+			n_regions = layout->groups[g].n_regions;
 	load->n_reads = (uint32_t)(READ_BYTES_MOST / room);
 	load->n_reads = load->n_reads > READS_MAX ? READS_MAX :
 			load->n_reads == 0        ? 1 :

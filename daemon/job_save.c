@@ -177,20 +177,6 @@ static void fill_parent(const struct save *save, Kv__Saved__Saved *head)
 							    (uint8_t *)parent->digest};
 }
 
-/* Is a save of that name in its last step? */
-static bool is_being_saved(const struct save *save)
-{
-	for (size_t i = 0; i < save->core->jobs.n; i++) {
-		const struct job *job = save->core->jobs.items[i].thing;
-		const struct save *other = job->kind == &save_kind ? job->work : NULL;
-
-		if (other && other != save && other->file && other->uid == save->uid &&
-		    strcmp(other->name, save->name) == 0)
-			return true;
-	}
-	return false;
-}
-
 static int pack(struct save *save)
 {
 	struct store *store = save->disk->store;
@@ -199,10 +185,6 @@ static int pack(struct save *save)
 
 	if (!save->replace && store_saved_find(store, save->uid, save->name))
 		return errbuf_set(&save->job->err, KV_EEXIST, "%s was saved meanwhile", save->name);
-	if (is_being_saved(save))
-		return errbuf_set(&save->job->err, KV_EBUSY,
-				  "%s is being saved by somebody else as well; try again",
-				  save->name);
 	saved_state_fill(save->state, &head);
 	for (uint32_t g = 0; g < head.n_groups; g++)
 		fill_group(save, head.groups[g], g);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -436,12 +437,25 @@ static void reap(struct keeper *keeper, struct child *child,
 
 /* ---- signals ----------------------------------------------------------------------------- */
 
+/* What a core that died has left behind: we are who it comes to. */
+static void reap_orphans(const struct keeper *keeper)
+{
+	siginfo_t info = {0};
+
+	while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0 &&
+	       info.si_pid != keeper->core.pid && info.si_pid != keeper->front.pid) {
+		waitpid(info.si_pid, NULL, 0);
+		info.si_pid = 0;
+	}
+}
+
 static void take_signal(struct keeper *keeper, uint32_t signal_number)
 {
 	switch (signal_number) {
 	case SIGCHLD:
 		reap(keeper, &keeper->core, core_died);
 		reap(keeper, &keeper->front, front_died);
+		reap_orphans(keeper);
 		break;
 	case SIGHUP: log_info("keeper", "SIGHUP ignored: settings are read at start only"); break;
 	default:
@@ -471,6 +485,7 @@ static int watch_signals(struct keeper *keeper, struct errbuf *err)
 	sigaddset(&mask, SIGINT);
 	sigaddset(&mask, SIGHUP);
 	signal(SIGPIPE, SIG_IGN);
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	sigprocmask(SIG_BLOCK, &mask, &keeper->old_mask);
 	keeper->signal_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (keeper->signal_fd < 0 ||

@@ -104,6 +104,8 @@ libkvdaemon_la_SOURCES += \
 	daemon/jobs.c daemon/jobs.h \
 	daemon/leave.c daemon/leave.h \
 	daemon/live.c daemon/live.h \
+	daemon/locker.c daemon/locker.h \
+	daemon/locker_run.c daemon/locker_wire.h \
 	daemon/names.c daemon/names.h \
 	daemon/objects.c daemon/objects.h \
 	daemon/overdraft.c daemon/overdraft.h \

@@ -38,7 +38,7 @@ struct save {
 	struct core *core;
 	struct job *job; /* NULL: nobody waits any more */
 	struct disk *disk;
-	struct state *state; /* one reference, until all is read */
+	struct state *state; /* one reference */
 	const struct layout_entry *layout;
 	uint64_t object_id, parent_id, created_unix_ns;
 	uint32_t uid, kind;

@@ -47,12 +47,7 @@ static void on_settled(struct io_request *request)
 
 static struct store_identity identity_of(const struct save *save)
 {
-	const struct kv_layout *layout = save->layout->layout;
-
-	return (struct store_identity){.layout_hash = layout->hash,
-				       .uid = save->uid,
-				       .group = save->image.group,
-				       .n_bytes = (uint32_t)image_bytes(layout, save->image.group)};
+	return image_identity(save->layout->layout, save->image.group, save->uid);
 }
 
 /* A place for the image in the buffer that is being filled. 0: it has one on the disk, or the
@@ -227,13 +222,8 @@ enum job_step save_images_step(struct save *save)
 
 static int make_buffers(struct save *save, struct errbuf *err)
 {
-	const struct kv_layout *layout = save->layout->layout;
-	uint64_t room = 0;
+	uint64_t room = image_room_bytes(save->layout->layout);
 
-	for (uint32_t g = 0; g < layout->n_groups; g++)
-		if (image_bytes(layout, g) > room)
-			room = image_bytes(layout, g);
-	room = (room + STORE_PAGE - 1) / STORE_PAGE * STORE_PAGE;
 	save->n_buffers = (uint32_t)(BUFFER_BYTES_MOST / room);
 	if (save->n_buffers > SAVE_BUFFERS_MAX)
 		save->n_buffers = SAVE_BUFFERS_MAX;

@@ -87,6 +87,22 @@ static struct kv_head head_of(const Kv__Saved__Saved *head)
 				.state = head->head_state};
 }
 
+/* As marks are checked when a writer's are read. */
+static bool marks_fit(const Kv__Saved__Saved *head)
+{
+	uint64_t before = 0;
+
+	for (size_t i = 0; i < head->n_marks; i++) {
+		const Kv__Saved__Mark *mark = head->marks[i];
+
+		if (mark->length_tokens > KV_TOKENS_MAX || mark->journal_end < before ||
+		    mark->journal_end > head->journal_end)
+			return false;
+		before = mark->journal_end;
+	}
+	return true;
+}
+
 static void take_marks(struct state *state, const Kv__Saved__Saved *head)
 {
 	state->marks = state_alloc(head->n_marks, sizeof(state->marks[0]));
@@ -96,13 +112,15 @@ static void take_marks(struct state *state, const Kv__Saved__Saved *head)
 						    head->marks[i]->journal_end};
 }
 
-/* Have the lists of a group the length that the header gives them? */
+/* Have the lists of a group the length that the header gives them, and its images the size that
+ * buffers for them have? */
 static bool group_fits(const struct state *state, uint32_t g, const Kv__Saved__Group *group)
 {
 	uint64_t n = state->n_blocks[g];
 
 	return group->n_slots == state->n_slots[g] && group->first_block == state->first_block[g] &&
-	       group->checks.len == n * STORE_CHECK_BYTES && group->n_places == n;
+	       group->checks.len == n * STORE_CHECK_BYTES && group->n_places == n &&
+	       (n == 0 || group->image_bytes == state->layout->layout->groups[g].block_bytes);
 }
 
 int saved_state_read(const struct layout_entry *layout, const Kv__Saved__Saved *head,
@@ -119,6 +137,8 @@ int saved_state_read(const struct layout_entry *layout, const Kv__Saved__Saved *
 	if (head->digest.len != KV_DIGEST_BYTES ||
 	    (head->kind != OBJECT_SEQUENCE && head->kind != OBJECT_SNAPSHOT))
 		return wrong(err, head, "digest or kind");
+	if (!marks_fit(head))
+		return wrong(err, head, "marks");
 	if (head->n_groups != layout->layout->n_groups)
 		return wrong(err, head, "number of groups");
 	state = state_new(layout);
@@ -128,7 +148,7 @@ int saved_state_read(const struct layout_entry *layout, const Kv__Saved__Saved *
 	for (uint32_t g = 0; g < layout->layout->n_groups; g++) {
 		if (!group_fits(state, g, head->groups[g])) {
 			state_free(state);
-			return wrong(err, head, "length of a list of blocks");
+			return wrong(err, head, "a list of blocks");
 		}
 		state->refs[g] = state_alloc(state->n_blocks[g], sizeof(uint64_t));
 	}

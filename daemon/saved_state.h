@@ -7,8 +7,8 @@
 #include "daemon/state.h"
 #include "proto/saved.pb-c.h"
 
-/* Fills head and marks of a message, whose groups have n_slots and first_block and else nothing.
- * Freed by saved_state_drop(). The layout is borrowed. */
+/* Fills head, marks and layout of a message, whose groups have n_slots and first_block and else
+ * nothing; what is filled in otherwise stays the caller's. Freed by saved_state_drop(). */
 void saved_state_fill(const struct state *state, Kv__Saved__Saved *head);
 void saved_state_drop(Kv__Saved__Saved *head);
 

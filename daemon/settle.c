@@ -1,17 +1,10 @@
 #include "daemon/settle.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "daemon/arena_store.h"
 #include "daemon/state.h"
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
 
 #define SLICE_BYTES (UINT64_C(2) << 20)
 #define CHUNK_BYTES (256u << 10)
@@ -27,8 +20,8 @@ static struct arena *arena_now(struct core *core)
 
 	if (arena && arena->id != settle->arena_id) {
 		settle->arena_id = arena->id;
-		settle->off = settle->region_off = 0;
 		settle->block = settle->region = 0;
+		settle->region_off = 0;
 	}
 	return arena;
 }
@@ -36,51 +29,8 @@ static struct arena *arena_now(struct core *core)
 static void next_arena(struct settle *settle)
 {
 	settle->arena_id++;
-	settle->off = settle->region_off = 0;
 	settle->block = settle->region = 0;
-}
-
-/* ---- locking ------------------------------------------------------------------------------ */
-
-/* The next pages that are there, up to max_bytes. Returns how many bytes; 0: the arena is done. A
- * hole that is punched meanwhile gets a page of zeros, no more. */
-static uint64_t lock_pages(struct settle *settle, const struct arena *arena, uint64_t max_bytes)
-{
-	off_t data = lseek(arena->fd, (off_t)settle->off, SEEK_DATA);
-	off_t hole = data < 0 ? -1 : lseek(arena->fd, data, SEEK_HOLE);
-	uint64_t n;
-
-	if (hole < 0 || (uint64_t)data >= arena->n_bytes)
-		return 0;
-	n = (uint64_t)(hole - data);
-	if (n > max_bytes)
-		n = max_bytes;
-	if (madvise(arena->base + data, n, MADV_POPULATE_READ)) {
-		log_warn("arena", "memory of an earlier core cannot be locked again: %s",
-			 strerror(errno));
-		return 0;
-	}
-	settle->off = (uint64_t)data + n;
-	return n;
-}
-
-static bool lock_slice(struct core *core)
-{
-	struct settle *settle = &core->settle;
-	uint64_t left = SLICE_BYTES;
-
-	while (left) {
-		const struct arena *arena = arena_now(core);
-		uint64_t n = arena ? lock_pages(settle, arena, left) : 0;
-
-		if (!arena)
-			return false;
-		settle->locked_bytes += n;
-		left -= n;
-		if (n == 0)
-			next_arena(settle);
-	}
-	return true;
+	settle->region_off = 0;
 }
 
 /* ---- verification ------------------------------------------------------------------------- */
@@ -228,8 +178,7 @@ static bool verify_slice(struct core *core)
 
 static void stop(struct settle *settle)
 {
-	settle->phase = SETTLE_DONE;
-	settle->to_lock_bytes = settle->locked_bytes;
+	settle->is_verifying = false;
 	settle->to_verify_bytes = settle->verified_bytes;
 	XXH3_freeState(settle->digest);
 	free(settle->buffer);
@@ -240,17 +189,9 @@ static void stop(struct settle *settle)
 static void on_timer(void *arg)
 {
 	struct core *core = arg;
-	struct settle *settle = &core->settle;
 
-	if (settle->phase == SETTLE_LOCKING && !lock_slice(core)) {
-		settle->phase = SETTLE_VERIFYING;
-		settle->arena_id = 0;
-	} else if (settle->phase == SETTLE_VERIFYING && !verify_slice(core)) {
-		stop(settle);
-		return;
-	}
-	if (loop_timer_in(core->env->loop, &settle->timer, PAUSE_NS))
-		stop(settle);
+	if (!verify_slice(core) || loop_timer_in(core->env->loop, &core->settle.timer, PAUSE_NS))
+		stop(&core->settle);
 }
 
 static uint64_t known_bytes(const struct arena *arena)
@@ -270,17 +211,17 @@ void settle_begin(struct core *core)
 	for (size_t i = 0; i < core->arenas.n; i++) {
 		const struct arena *arena = core->arenas.items[i].thing;
 
-		if (core->memory.got_mlock)
+		if (core->memory.want_mlock)
 			settle->to_lock_bytes += arena_resident_bytes(arena);
 		settle->to_verify_bytes += known_bytes(arena);
 	}
-	if (settle->to_lock_bytes + settle->to_verify_bytes == 0)
+	if (settle->to_verify_bytes == 0)
 		return;
 	settle->digest = XXH3_createState();
 	settle->buffer = malloc(CHUNK_BYTES);
 	settle->timer.fn = on_timer;
 	settle->timer.arg = core;
-	settle->phase = core->memory.got_mlock ? SETTLE_LOCKING : SETTLE_VERIFYING;
+	settle->is_verifying = true;
 	if (!settle->digest || !settle->buffer ||
 	    loop_timer_in(core->env->loop, &settle->timer, PAUSE_NS))
 		state_die("no memory for what follows a start");
@@ -289,6 +230,6 @@ void settle_begin(struct core *core)
 void settle_fini(struct core *core)
 {
 	loop_timer_cancel(core->env->loop, &core->settle.timer);
-	if (core->settle.phase != SETTLE_DONE)
+	if (core->settle.is_verifying)
 		stop(&core->settle);
 }

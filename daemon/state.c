@@ -188,9 +188,11 @@ static void on_tick(void *arg)
 	struct core *core = arg;
 
 	arenas_cool_idle(core);
+	locker_tick(core);
 	overdraft_check(core);
 	disk_retry(core);
-	if (sessions_end_on(core, true))
+	/* an end has its limit, whether the disk answers or not */
+	if (sessions_end_on(core, true) || core->leave)
 		loop_task_add(core->env->loop, &core->work_task);
 	if (loop_timer_in(core->env->loop, &core->tick_timer, TICK_NS))
 		log_error("core", "no memory for a timer");
@@ -243,8 +245,7 @@ static void init(struct core *core, struct core_env *env)
 	core->memory.want_mlock = settings->mlock == SETTINGS_TRY;
 	snprintf(core->memory.huge_text, sizeof(core->memory.huge_text), "%s",
 		 core->memory.want_huge ? "try: no arena yet" : "no");
-	snprintf(core->memory.mlock_text, sizeof(core->memory.mlock_text), "%s",
-		 core->memory.want_mlock ? "try: no arena yet" : "no");
+	core->locker.fd = -1;
 	pool_init(&core->pool, settings->pool_bytes, settings->user_bytes_max);
 	core->work_task.fn = work;
 	core->work_task.arg = core;
@@ -318,14 +319,15 @@ void core_free(struct core *core)
 {
 	if (!core)
 		return;
-	loop_task_remove(core->env->loop, &core->work_task);
 	loop_timer_cancel(core->env->loop, &core->retry_timer);
 	loop_timer_cancel(core->env->loop, &core->tick_timer);
 	settle_fini(core);
+	locker_fini(core);
 	commands_free_all(core);
 	jobs_free_all(core);
 	leave_free(core);
 	disk_free(core->disk);
+	loop_task_remove(core->env->loop, &core->work_task); /* which all these may ask for */
 	while (core->tables_back) {
 		struct table_return *next = core->tables_back->next;
 

@@ -27,6 +27,7 @@
 #include "daemon/catalogue.h"
 #include "daemon/core.h"
 #include "daemon/idlist.h"
+#include "daemon/locker.h"
 #include "daemon/log.h"
 #include "daemon/pool.h"
 #include "daemon/segment.h"
@@ -242,6 +243,7 @@ struct core {
 	struct loop_timer retry_timer; /* pending commands that wait a little */
 	struct loop_timer tick_timer;
 	struct settle settle;
+	struct locker locker;
 	bool sessions_emptied; /* an ended one has no memory in quarantine any more */
 	bool names_changed;
 	struct noted_event noted[EVENTS_NOTED_MAX];

@@ -7,8 +7,10 @@
 #include <sodium.h>
 
 #include "offload/whole_file.h"
+#include "proto/digest.h"
 #include "proto/layout.h"
 #include "proto/layout_wire.h"
+#include "proto/runtime.h"
 
 /* ---- names -------------------------------------------------------------------------------- */
 
@@ -66,14 +68,32 @@ static int check_layout(const Kv__Saved__Saved *head, uint8_t out[STORE_LAYOUT_B
 	return 0;
 }
 
-int saved_check(const Kv__Saved__Saved *head, uint8_t layout[STORE_LAYOUT_BYTES],
-		struct errbuf *err)
+static bool is_digest(const ProtobufCBinaryData *bytes)
 {
-	size_t n_name = head->name ? strlen(head->name) : 0;
+	return bytes->len == 0 || bytes->len == KV_DIGEST_BYTES;
+}
 
-	if (!n_name || n_name > KV_NAME_BYTES_MAX)
-		return errbuf_set(err, KV_ECORRUPT, "its name has %zu bytes, 1 to %u are allowed",
-				  n_name, KV_NAME_BYTES_MAX);
+/* What lists of saved snapshots repeat, for people and in messages of limited length. */
+static int check_words(const Kv__Saved__Saved *head, struct errbuf *err)
+{
+	struct errbuf why;
+
+	if (kv_name_check(head->name, &why))
+		return errbuf_set(err, KV_ECORRUPT, "it has no name: %s", why.text);
+	if (head->parent_name[0] && kv_name_check(head->parent_name, &why))
+		return errbuf_set(err, KV_ECORRUPT, "its parent's name: %s", why.text);
+	if (!is_digest(&head->digest) || !is_digest(&head->parent_digest))
+		return errbuf_set(err, KV_ECORRUPT,
+				  "its digest has %zu bytes, its parent's %zu, instead of %d",
+				  head->digest.len, head->parent_digest.len, KV_DIGEST_BYTES);
+	return 0;
+}
+
+static int check(const Kv__Saved__Saved *head, uint8_t layout[STORE_LAYOUT_BYTES],
+		 struct errbuf *err)
+{
+	if (check_words(head, err))
+		return -1;
 	if (!head->number || head->number >= SAVED_NUMBER_MAX)
 		return errbuf_set(err, KV_ECORRUPT, "its number is %llu",
 				  (unsigned long long)head->number);
@@ -157,7 +177,7 @@ Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[
 		return NULL;
 	memcpy(&head, bytes, sizeof(head));
 	saved = unpack((const uint8_t *)bytes + sizeof(head), head.n_bytes, err);
-	if (saved && saved_check(saved, layout, err)) {
+	if (saved && check(saved, layout, err)) {
 		kv__saved__saved__free_unpacked(saved, NULL);
 		saved = NULL;
 	}

@@ -17,19 +17,15 @@ void saved_file_name(uint32_t uid, const char *name, char out[SAVED_FILE_NAME_BY
 /* Could a file of this name be one? */
 bool saved_file_name_fits(const char *file_name);
 
-/*
- * Checks a head for sense: numbers, names, and that each group has a checksum, a place and one size
- * for its images. Gives the first bytes of the layout's hash. 0, or -1 with err (KV_ECORRUPT, or
- * what is wrong with the layout).
- */
-int saved_check(const Kv__Saved__Saved *head, uint8_t layout[STORE_LAYOUT_BYTES],
-		struct errbuf *err);
-
 /* Packs a head into the bytes of a file (heap). -1 with err: KV_ELIMIT, KV_ENOMEM. */
 int saved_pack(const Kv__Saved__Saved *head, void **bytes, size_t *n_bytes, struct errbuf *err);
 
-/* The other way: unpacked and checked, or NULL with err. Freed by
- * kv__saved__saved__free_unpacked(). */
+/*
+ * The other way: unpacked and checked for sense (numbers, names, and that each group has a checksum,
+ * a place and one size for its images), with the first bytes of the layout's hash. NULL with err:
+ * KV_ECORRUPT, KV_EVERSION, KV_ENOMEM, or what is wrong with the layout. Freed by
+ * kv__saved__saved__free_unpacked().
+ */
 Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[STORE_LAYOUT_BYTES],
 			      struct errbuf *err);
 

@@ -2,12 +2,9 @@
  * The saved snapshots of a folder, when a store is opened: read one by one; what is damaged is set
  * aside, what is of a later version, or cannot be read for want of something, keeps the store shut.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "offload/store_impl.h"
 #include "offload/whole_file.h"
@@ -66,16 +63,12 @@ static int add_loaded(struct saved_entry ***entries, size_t *n, size_t *n_room,
 int saved_load_all(struct store *store, struct saved_entry ***entries, size_t *n,
 		   struct errbuf *err)
 {
-	int fd = openat(store->saved_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = whole_file_list(store->saved_fd);
+	int rc = 0;
 	size_t n_room = 0;
 
-	if (!dir) {
-		errbuf_errno(err, KV_EIO, errno, "cannot list %s/saved", store->dir);
-		if (fd >= 0)
-			close(fd);
-		return -1;
-	}
+	if (!dir)
+		return errbuf_errno(err, KV_EIO, errno, "cannot list %s/saved", store->dir);
 	for (struct dirent *file; !rc && (file = readdir(dir));) {
 		struct saved_entry *entry = NULL;
 		struct errbuf one = {0};

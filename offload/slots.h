@@ -33,7 +33,7 @@ struct slot {
 	struct store_check check;
 	uint8_t layout[STORE_LAYOUT_BYTES];
 	uint64_t number;        /* of the image */
-	store_place next_found; /* of those with the same hash of the check (images.h) */
+	store_place next_found; /* of those with the same hash of the check (images.c) */
 	uint32_t uid, group, n_bytes;
 	uint32_t n_uses;
 	uint32_t prev, next; /* of its list */
@@ -94,8 +94,8 @@ int slots_sync(struct slots *slots);
 
 /*
  * Reads the index into memory; what is not a whole record of this size is free. Whether the
- * records can be trusted: is_trusted. An empty file is an index that says nothing. 0; -1 with err: KV_ECORRUPT the file is not this store's
- * index, KV_EVERSION, KV_EIO, KV_ENOMEM.
+ * records can be trusted: is_trusted. An empty file is an index that says nothing. 0; -1 with err:
+ * KV_ECORRUPT the file is not this store's index, KV_EVERSION, KV_EIO, KV_ENOMEM.
  */
 int slots_read_index(struct slots *slots, const struct store_about *about, struct errbuf *err);
 
@@ -108,8 +108,7 @@ int slots_write_index(struct slots *slots);
 /* Writes the head of the index: it belongs to this life of the store. 0 or -errno. */
 int slots_seal_index(struct slots *slots, const struct store_about *about);
 
-/* A record into a slot of memory, and back. False: it is no record of that slot. */
-bool slots_take_record(struct slots *slots, uint64_t i, const struct store_record *record);
+/* The record of a slot as it is in memory. */
 void slots_make_record(const struct slots *slots, uint64_t i, struct store_record *record);
 
 static inline uint64_t slots_record_off(uint64_t i)

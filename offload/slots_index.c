@@ -37,7 +37,8 @@ static bool is_image_of(const struct slots *slots, const struct store_record *re
 	       record->number && record->number <= STORE_IMAGE_NUMBER_MAX;
 }
 
-bool slots_take_record(struct slots *slots, uint64_t i, const struct store_record *record)
+/* Into a slot of memory. False: it is no record of that slot. */
+static bool take_record(struct slots *slots, uint64_t i, const struct store_record *record)
 {
 	static const struct store_record never;
 	struct slot *slot = &slots->all[i];
@@ -121,7 +122,7 @@ static int read_records(struct slots *slots, uint64_t n_slots, struct errbuf *er
 					    "cannot read the index");
 		}
 		for (uint64_t k = 0; k < n; k++, i++)
-			slots->is_stale |= !slots_take_record(slots, i, &chunk[k]);
+			slots->is_stale |= !take_record(slots, i, &chunk[k]);
 	}
 	free(chunk);
 	return 0;

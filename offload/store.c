@@ -35,9 +35,9 @@ struct slots *store_class(const struct store *store, uint64_t slot_bytes)
 struct slot *store_slot(const struct store *store, store_place place, struct slots **slots,
 			uint32_t *i)
 {
-	uint64_t number = place & ((UINT64_C(1) << PLACE_SLOT_BITS) - 1);
+	uint64_t number = place_slot(place);
 
-	*slots = store_class(store, (place >> PLACE_SLOT_BITS) * STORE_PAGE);
+	*slots = store_class(store, place_slot_bytes(place));
 	if (!*slots || number >= (*slots)->n_slots)
 		return NULL;
 	*i = (uint32_t)number;
@@ -46,7 +46,7 @@ struct slot *store_slot(const struct store *store, store_place place, struct slo
 
 int store_fd(const struct store *store, store_place place)
 {
-	struct slots *slots = store_class(store, (place >> PLACE_SLOT_BITS) * STORE_PAGE);
+	struct slots *slots = store_class(store, place_slot_bytes(place));
 
 	return slots ? slots->data_fd : -1;
 }
@@ -54,19 +54,18 @@ int store_fd(const struct store *store, store_place place)
 uint64_t store_off(const struct store *store, store_place place)
 {
 	(void)store;
-	return (place & ((UINT64_C(1) << PLACE_SLOT_BITS) - 1)) *
-	       ((place >> PLACE_SLOT_BITS) * STORE_PAGE);
+	return place_slot(place) * place_slot_bytes(place);
 }
 
 uint64_t store_room_bytes(const struct store *store, store_place place)
 {
 	(void)store;
-	return (place >> PLACE_SLOT_BITS) * STORE_PAGE;
+	return place_slot_bytes(place);
 }
 
 uint32_t store_align(const struct store *store, store_place place)
 {
-	struct slots *slots = store_class(store, (place >> PLACE_SLOT_BITS) * STORE_PAGE);
+	struct slots *slots = store_class(store, place_slot_bytes(place));
 
 	return slots ? slots->align : STORE_PAGE;
 }

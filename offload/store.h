@@ -4,7 +4,7 @@
  *
  *	key = {check, ...}; place = store_find()        is such an image there already?
  *	place = store_alloc()                           a free slot, invisible
- *	... write the image to store_file() at store_off() through an io engine ...
+ *	... write the image to store_fd() at store_off() through an io engine ...
  *	store_commit()                                  index record: visible from now on
  *	store_flush(): slot files and index are durable
  *	store_saved_write() with a packed Saved that names the places: durable, whole or absent
@@ -16,7 +16,8 @@
  * What is on disk is not trusted: an image counts only if its bytes give the checksum that the
  * saved snapshot names, seeded by what it belongs to (store_seed()). So a torn, stale or foreign
  * slot is a miss with a reason, never data. Nothing here reads or writes images; nothing here
- * blocks on the disk but what says so. One thread, but for the calls that say otherwise.
+ * waits for the disk but what says so (records go to the page cache, room is a call of the file
+ * system's). One thread, but for the calls that say otherwise.
  */
 #ifndef KV_OFFLOAD_STORE_H
 #define KV_OFFLOAD_STORE_H
@@ -123,7 +124,7 @@ struct saved *store_saved_next(struct store *store, uint32_t uid, uint64_t after
 /* One that names the place, of whichever user; NULL: none does. */
 struct saved *store_saved_naming(struct store *store, store_place place);
 
-/* A number for the next one. */
+/* A number for the next one. Blocks on the disk once in a thousand times, shortly. */
 uint64_t store_saved_number(struct store *store);
 
 /*
@@ -152,7 +153,8 @@ void saved_file_free(struct saved_file *file);
  * KV_EBUSY: one of that name is being saved. */
 int store_saved_remove(struct store *store, struct saved *saved, struct errbuf *err);
 
-/* One that cannot be loaded: its file is set aside as NAME.damaged, it is not found any more. */
+/* One that cannot be loaded: its file is set aside as NAME.damaged, it is not found any more.
+ * Syncs the folder (blocks, shortly). */
 void store_saved_set_aside(struct store *store, struct saved *saved, const char *why);
 
 /* Keeps it and its places while it is read. */

@@ -31,9 +31,8 @@ struct claim {
 static bool fail(struct claim *claim, store_place place, const char *why)
 {
 	snprintf(claim->why, sizeof(claim->why), "image %llu, in slot %llu of %llu bytes: %s",
-		 (unsigned long long)claim->n_made,
-		 (unsigned long long)(place & ((UINT64_C(1) << PLACE_SLOT_BITS) - 1)),
-		 (unsigned long long)(place >> PLACE_SLOT_BITS) * STORE_PAGE, why);
+		 (unsigned long long)claim->n_made, (unsigned long long)place_slot(place),
+		 (unsigned long long)place_slot_bytes(place), why);
 	return false;
 }
 
@@ -41,9 +40,9 @@ static bool fail(struct claim *claim, store_place place, const char *why)
 static struct slot *claimed_slot(struct store *store, store_place place, const struct slot *image,
 				 struct slots **slots, bool *is_out_of_memory)
 {
-	uint64_t number = place & ((UINT64_C(1) << PLACE_SLOT_BITS) - 1);
+	uint64_t number = place_slot(place);
 
-	*slots = store_class(store, (place >> PLACE_SLOT_BITS) * STORE_PAGE);
+	*slots = store_class(store, place_slot_bytes(place));
 	if (!*slots || (*slots)->slot_bytes != store_round_up(image->n_bytes) ||
 	    number >= (*slots)->n_in_file)
 		return NULL;

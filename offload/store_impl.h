@@ -71,6 +71,16 @@ void store_say(struct store *store, const char *format, ...) __attribute__((form
 
 #define PLACE_SLOT_BITS 40
 
+static inline uint64_t place_slot(store_place place)
+{
+	return place & ((UINT64_C(1) << PLACE_SLOT_BITS) - 1);
+}
+
+static inline uint64_t place_slot_bytes(store_place place)
+{
+	return (place >> PLACE_SLOT_BITS) * STORE_PAGE;
+}
+
 static inline store_place place_make(const struct slots *slots, uint32_t i)
 {
 	return (uint64_t)(slots->slot_bytes / STORE_PAGE) << PLACE_SLOT_BITS | i;
@@ -108,7 +118,6 @@ uint32_t room_take(struct store *store, struct slots *slots, struct errbuf *err)
 int room_forget(struct store *store, struct slots *slots, uint32_t i);
 /* Gives back to the disk what is above the limit, as far as nobody uses it. */
 void room_fit(struct store *store);
-uint64_t room_file_bytes(const struct store *store);
 
 /* ---- store.c ------------------------------------------------------------------------------ */
 

@@ -6,7 +6,6 @@
  * saved snapshots are read, damage is set aside, indexes are made to say what is so, and only then
  * does `store` say that a new life has begun, and the indexes that they are of that life.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -116,6 +115,7 @@ static int lock_folder(struct store *store, struct errbuf *err)
 static int open_folders(struct store *store, struct errbuf *err)
 {
 	char path[4096];
+	int rc;
 
 	snprintf(path, sizeof(path), "%s/" SAVED_DIR, store->dir);
 	store->dir_fd = open_folder(AT_FDCWD, store->dir, store->dir, err);
@@ -124,8 +124,11 @@ static int open_folders(struct store *store, struct errbuf *err)
 	store->saved_fd = open_folder(store->dir_fd, SAVED_DIR, path, err);
 	if (store->saved_fd < 0)
 		return -1;
-	if (whole_file_sweep(store->dir_fd) || whole_file_sweep(store->saved_fd))
-		return errbuf_errno(err, KV_EIO, errno,
+	rc = whole_file_sweep(store->dir_fd);
+	if (!rc)
+		rc = whole_file_sweep(store->saved_fd);
+	if (rc)
+		return errbuf_errno(err, KV_EIO, -rc,
 				    "cannot remove what an unfinished write left in %s",
 				    store->dir);
 	return 0;
@@ -335,15 +338,11 @@ static int read_class(struct store *store, uint32_t slot_bytes, struct errbuf *e
 
 static int read_classes(struct store *store, struct errbuf *err)
 {
-	int fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = whole_file_list(store->dir_fd);
+	int rc = 0;
 
-	if (!dir) {
-		errbuf_errno(err, KV_EIO, errno, "cannot list %s", store->dir);
-		if (fd >= 0)
-			close(fd);
-		return -1;
-	}
+	if (!dir)
+		return errbuf_errno(err, KV_EIO, errno, "cannot list %s", store->dir);
 	for (struct dirent *file; !rc && (file = readdir(dir));) {
 		uint32_t slot_bytes = slot_bytes_of(file->d_name);
 

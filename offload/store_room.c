@@ -11,7 +11,7 @@
 #define STEP_BYTES (UINT64_C(64) << 20) /* that a slot file grows by */
 #define STEP_SLOTS 8u                   /* at least */
 
-uint64_t room_file_bytes(const struct store *store)
+static uint64_t file_bytes(const struct store *store)
 {
 	uint64_t sum = 0;
 
@@ -23,7 +23,7 @@ uint64_t room_file_bytes(const struct store *store)
 
 static uint64_t bytes_left(const struct store *store)
 {
-	uint64_t taken = room_file_bytes(store);
+	uint64_t taken = file_bytes(store);
 
 	return taken < store->max_bytes ? store->max_bytes - taken : 0;
 }
@@ -109,17 +109,17 @@ static int give_back_one(struct store *store, struct slots *slots)
 
 void room_fit(struct store *store)
 {
-	while (room_file_bytes(store) > store->max_bytes) {
+	while (file_bytes(store) > store->max_bytes) {
 		struct slots *slots = victim(store, NULL);
 
 		if (!slots || give_back_one(store, slots))
 			break;
 	}
-	if (room_file_bytes(store) > store->max_bytes)
+	if (file_bytes(store) > store->max_bytes)
 		store_say(store,
 			  "%s: the slot files take %llu MiB, more than the limit of %llu MiB; what "
 			  "is above it is used by saved snapshots",
-			  store->dir, (unsigned long long)room_file_bytes(store) >> 20,
+			  store->dir, (unsigned long long)file_bytes(store) >> 20,
 			  (unsigned long long)store->max_bytes >> 20);
 }
 
@@ -147,7 +147,7 @@ static int fail_full(struct store *store, const struct slots *slots, int rc, str
 			    "the store %s cannot take %u KiB more of the disk (its slot files "
 			    "have %llu MiB); free room on it or remove saved snapshots",
 			    store->dir, slots->slot_bytes >> 10,
-			    (unsigned long long)room_file_bytes(store) >> 20);
+			    (unsigned long long)file_bytes(store) >> 20);
 }
 
 /* Has another size something that would be missed less than our oldest image? */

@@ -1,6 +1,5 @@
 #include "offload/whole_file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -133,17 +132,25 @@ bool whole_file_ends(const char *name, const char *end)
 	return n > m && strcmp(name + n - m, end) == 0;
 }
 
+DIR *whole_file_list(int dir_fd)
+{
+	int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	int error = errno;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	errno = error;
+	return dir;
+}
+
 int whole_file_sweep(int dir_fd)
 {
-	int rc = 0, fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	DIR *dir = whole_file_list(dir_fd);
+	int rc = 0;
 
-	if (!dir) {
-		rc = -errno;
-		if (fd >= 0)
-			close(fd);
-		return rc;
-	}
+	if (!dir)
+		return -errno;
 	for (struct dirent *entry; (entry = readdir(dir));)
 		if (whole_file_ends(entry->d_name, WHOLE_FILE_TEMP) &&
 		    unlinkat(dir_fd, entry->d_name, 0))

@@ -6,6 +6,7 @@
 #ifndef KV_OFFLOAD_WHOLE_FILE_H
 #define KV_OFFLOAD_WHOLE_FILE_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -33,6 +34,9 @@ int whole_file_set_aside(int dir_fd, const char *name);
 
 /* Unlinks NAME and syncs the folder. 0 or -errno; *is_gone as above. */
 int whole_file_remove(int dir_fd, const char *name, bool *is_gone);
+
+/* The files of a folder whose descriptor stays the caller's. Closed by closedir(). NULL with errno. */
+DIR *whole_file_list(int dir_fd);
 
 /* Does a name end like this? */
 bool whole_file_ends(const char *name, const char *end);

@@ -41,21 +41,22 @@ V_INLINE bool load_has_zero(enum load load)
 	return load == LOAD_U8 || load == LOAD_U4;
 }
 
-/* Where 16 elements of a row are: codes or pairs of them from its start, by how much to shift pairs;
- * the group of their scale (q4). */
+/* 16 elements of a row: their codes, or pairs of them, from byte `at` on; the first 8 of them are
+ * elements `first` .., the others `second` ..: of pairs one has the high nibbles, one the low ones.
+ * The group of their scale (q4). */
 struct place {
-	uint32_t at, shift, group;
+	uint32_t at, first, second, group;
 };
 
-/* half: of the elements of a vector; a multiple of 16 in u4. */
+/* The i-th 16 of them; half: of the elements of a vector, a multiple of 16 in u4. */
 V_INLINE struct place place_of(enum load load, uint32_t half, uint32_t i)
 {
-	uint32_t in_group = i % KV_Q4_GROUP, group = i / KV_Q4_GROUP;
+	uint32_t at = i * 8, group = i / 2, first = group * KV_Q4_GROUP + i % 2 * 8;
 
 	switch (load) {
-	case LOAD_U4: return (struct place){i < half ? i : i - half, i < half ? 4 : 0, 0};
-	case LOAD_Q4: return (struct place){group * STEP, in_group < STEP ? 4 : 0, group};
-	default: return (struct place){i, 0, 0};
+	case LOAD_U4: return (struct place){at, at, half + at, 0};
+	case LOAD_Q4: return (struct place){at, first, first + STEP, group};
+	default: return (struct place){i * STEP, i * STEP, i * STEP + 8, 0};
 	}
 }
 
@@ -71,14 +72,14 @@ V_INLINE __m256 bf16_widen(v_b halves)
 	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 
-/* An e4m3 is an f16 whose exponent is 8 less, without its last 7 bits; and its sign is two places
- * too high when the byte is widened as a signed one: in bit 15, with a copy of it in bit 14. */
+/* An e4m3 is an f32 whose exponent is 120 less, without its last 20 bits; its sign is copied to
+ * bits 27 .. 31 when the byte is widened as a signed one. */
 V_INLINE __m256 e4m3_widen(v_b codes)
 {
-	v_b halves = _mm_and_si128(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7),
-				   _mm_set1_epi16((short)0xbf80));
+	__m256i bits = _mm256_and_si256(_mm256_slli_epi32(_mm256_cvtepi8_epi32(codes), 20),
+					_mm256_set1_epi32((int32_t)0x87f00000));
 
-	return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(256));
+	return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
 }
 
 /* Elements i .. i + 8 of a row of raw or fp8, without a scale. */
@@ -94,64 +95,61 @@ V_INLINE __m256 load_floats(enum load load, const char *row, uint32_t i)
 
 /* ---- codes --------------------------------------------------------------------------------- */
 
-/* 16 codes, zero points in them. */
-V_INLINE __m256i load_codes(enum load load, const char *row, struct place p)
+/* 16 codes of bytes, zero points in them. */
+V_INLINE __m256i load_codes(enum load load, const char *at)
 {
-	v_b codes = v_bytes_load(row + p.at);
+	v_b codes = v_bytes_load(at);
 
-	if (load == LOAD_I8)
-		return _mm256_cvtepi8_epi16(codes);
-	if (load == LOAD_U4 || load == LOAD_Q4)
-		codes = p.shift ? v_high(codes) : v_low(codes);
-	if (load != LOAD_Q4)
-		return _mm256_cvtepu8_epi16(codes);
-	return _mm256_cvtepi8_epi16(_mm_sub_epi8(codes, _mm_set1_epi8(8)));
+	return load == LOAD_I8 ? _mm256_cvtepi8_epi16(codes) : _mm256_cvtepu8_epi16(codes);
 }
 
-/* A bf16 scale in all elements. */
-V_INLINE __m256 group_scale(const char *scales, uint32_t group)
+/* 16 high nibbles and 16 low ones, of u4 zero points in them. */
+V_INLINE void load_nibbles(enum load load, const char *at, __m256i *high, __m256i *low)
 {
-	uint16_t bits;
+	__m256i pairs = _mm256_cvtepu8_epi16(v_bytes_load(at)), eight = _mm256_set1_epi16(8);
 
-	memcpy(&bits, scales + group * sizeof(bits), sizeof(bits));
-	return _mm256_castsi256_ps(_mm256_set1_epi32((int32_t)((uint32_t)bits << 16)));
+	*high = _mm256_srli_epi16(pairs, 4);
+	*low = _mm256_and_si256(pairs, _mm256_set1_epi16(15));
+	if (load == LOAD_Q4) {
+		*high = _mm256_sub_epi16(*high, eight);
+		*low = _mm256_sub_epi16(*low, eight);
+	}
 }
 
-/* What is multiplied with weights: 16 elements, of codes the code less the zero point. */
+/* What is multiplied with weights: 16 elements, of codes the code less the zero point; scale: of the
+ * group. */
 V_INLINE void load_values(enum load load, const char *row, struct place p, const int32_t *zero,
-			  const char *scales, __m256 *low, __m256 *high)
+			  const float *scale, __m256 *first, __m256 *second)
 {
 	__m256i a, b;
-	v_b codes;
 
 	if (load_is_float(load)) {
-		*low = load_floats(load, row, p.at);
-		*high = load_floats(load, row, p.at + 8);
+		*first = load_floats(load, row, p.at);
+		*second = load_floats(load, row, p.at + 8);
 		return;
 	}
-	if (load == LOAD_I8 || load == LOAD_U8) {
-		__m128i first = load_half(row + p.at), second = load_half(row + p.at + 8);
-
-		a = load == LOAD_I8 ? _mm256_cvtepi8_epi32(first) : _mm256_cvtepu8_epi32(first);
-		b = load == LOAD_I8 ? _mm256_cvtepi8_epi32(second) : _mm256_cvtepu8_epi32(second);
+	if (load == LOAD_I8) {
+		a = _mm256_cvtepi8_epi32(load_half(row + p.at));
+		b = _mm256_cvtepi8_epi32(load_half(row + p.at + 8));
+	} else if (load == LOAD_U8) {
+		a = _mm256_cvtepu8_epi32(load_half(row + p.at));
+		b = _mm256_cvtepu8_epi32(load_half(row + p.at + 8));
 	} else {
-		codes = _mm_srl_epi16(v_bytes_load(row + p.at), _mm_cvtsi32_si128((int)p.shift));
-		codes = v_low(codes);
-		if (load == LOAD_Q4)
-			codes = _mm_sub_epi8(codes, _mm_set1_epi8(8));
-		a = load == LOAD_Q4 ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes);
-		codes = _mm_srli_si128(codes, 8);
-		b = load == LOAD_Q4 ? _mm256_cvtepi8_epi32(codes) : _mm256_cvtepu8_epi32(codes);
+		b = _mm256_cvtepu8_epi32(load_half(row + p.at));
+		a = _mm256_srli_epi32(b, 4);
+		b = _mm256_and_si256(b, _mm256_set1_epi32(15));
 	}
-	if (load_has_zero(load)) {
-		a = _mm256_sub_epi32(a, _mm256_set1_epi32(*zero));
-		b = _mm256_sub_epi32(b, _mm256_set1_epi32(*zero));
+	if (load != LOAD_I8) {
+		__m256i less = _mm256_set1_epi32(load == LOAD_Q4 ? 8 : *zero);
+
+		a = _mm256_sub_epi32(a, less);
+		b = _mm256_sub_epi32(b, less);
 	}
-	*low = _mm256_cvtepi32_ps(a);
-	*high = _mm256_cvtepi32_ps(b);
+	*first = _mm256_cvtepi32_ps(a);
+	*second = _mm256_cvtepi32_ps(b);
 	if (load == LOAD_Q4) {
-		*low = _mm256_mul_ps(*low, group_scale(scales, p.group));
-		*high = _mm256_mul_ps(*high, group_scale(scales, p.group));
+		*first = _mm256_mul_ps(*first, _mm256_broadcast_ss(scale));
+		*second = _mm256_mul_ps(*second, _mm256_broadcast_ss(scale));
 	}
 }
 
@@ -163,12 +161,14 @@ V_INLINE __m256 add_pairs(__m256 a, __m256 b)
 	return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
 }
 
-V_INLINE __m256i add_code_pairs(__m256i a, __m256i b)
-{
-	__m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+/* Accumulators of integers: not __m256i, which the compiler moves from one register to another
+ * around every operation on 32-bit elements. */
+typedef int32_t counts __attribute__((vector_size(32)));
 
-	return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
-				_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
+V_INLINE counts add_code_pairs(counts a, counts b)
+{
+	return (counts)_mm256_shuffle_ps((__m256)a, (__m256)b, 0x88) +
+	       (counts)_mm256_shuffle_ps((__m256)a, (__m256)b, 0xdd);
 }
 
 /* Of eight registers: ((p0 + p1) + (p2 + p3)) + ((p4 + p5) + (p6 + p7)) of each. */
@@ -181,13 +181,13 @@ V_INLINE __m256 trees(const __m256 *p)
 			     _mm256_permute2f128_ps(a, b, 0x31));
 }
 
-V_INLINE __m256i sums(const __m256i *p)
+V_INLINE __m256i sums(const counts *p)
 {
-	__m256i a = add_code_pairs(add_code_pairs(p[0], p[1]), add_code_pairs(p[2], p[3]));
-	__m256i b = add_code_pairs(add_code_pairs(p[4], p[5]), add_code_pairs(p[6], p[7]));
+	counts a = add_code_pairs(add_code_pairs(p[0], p[1]), add_code_pairs(p[2], p[3]));
+	counts b = add_code_pairs(add_code_pairs(p[4], p[5]), add_code_pairs(p[6], p[7]));
 
-	return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
-				_mm256_permute2x128_si256(a, b, 0x31));
+	return _mm256_add_epi32(_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x20),
+				_mm256_permute2x128_si256((__m256i)a, (__m256i)b, 0x31));
 }
 
 /* memcpy, which is slow to begin where the number is not known. */
@@ -206,33 +206,54 @@ V_INLINE void copy_floats(float *to, const float *from, uint32_t n)
 /* One tile, and what a block may write behind it. */
 #define T_STRIDE (KV_ATTEND_TILE + N_SUMS)
 
+#define GROUPS_MAX (KV_ATTEND_WIDTH_MAX / KV_Q4_GROUP)
+
 /* Rows of a call, looked through once. */
 struct tile {
-	const char *codes, *scales;
-	size_t codes_stride, scales_stride;
+	const char *codes;
+	size_t codes_stride;
 	uint32_t n, width, half; /* width: a multiple of 16 */
 	const struct kv_attend_ahead *ahead;
-	float scale[T_STRIDE]; /* of each row; 1 where there are none, or several */
+	float scale[T_STRIDE]; /* of each row, in the formats that have one */
 	int32_t zero[T_STRIDE];
+	float groups[KV_ATTEND_TILE][GROUPS_MAX]; /* scales of q4 */
 };
 
 static inline void read_scales(struct tile *t, const struct kv_codec *codec,
 			       const struct kv_codec_at *rows)
 {
-	uint32_t dtype = codec->bytes.scale == sizeof(float) ? KV_DTYPE_F32 : codec->dtype;
+	const char *at = rows->scale;
 
-	for (uint32_t i = 0; i < t->n; i++)
-		t->scale[i] = kv_element(dtype, (char *)rows->scale + i * rows->scale_stride, 0);
+	if (codec->bytes.scale == sizeof(float)) {
+		for (uint32_t i = 0; i < t->n; i++, at += rows->scale_stride)
+			memcpy(&t->scale[i], at, sizeof(t->scale[i]));
+		return;
+	}
+	for (uint32_t i = 0; i < t->n; i++, at += rows->scale_stride)
+		t->scale[i] = kv_element(codec->dtype, at, 0);
 }
 
-/* Of the formats that have a scale a row. */
+static inline void read_groups(struct tile *t, const struct kv_codec_at *rows)
+{
+	const char *at = rows->scale;
+	uint32_t n = t->width / KV_Q4_GROUP;
+
+	for (uint32_t i = 0; i < t->n; i++, at += rows->scale_stride) {
+		uint32_t g = 0;
+
+		for (; g + 4 <= n; g += 4)
+			_mm_storeu_ps(&t->groups[i][g],
+				      _mm256_castps256_ps128(bf16_widen(load_half(at + 2 * g))));
+		for (; g < n; g++)
+			t->groups[i][g] = kv_element(KV_DTYPE_BF16, at, g);
+	}
+}
+
 V_INLINE void tile_init(enum load load, struct tile *t, const struct kv_codec *codec, uint32_t n,
 			const struct kv_codec_at *rows, const struct kv_attend_ahead *ahead)
 {
 	t->codes = rows->codes;
-	t->scales = rows->scale;
 	t->codes_stride = rows->codes_stride;
-	t->scales_stride = rows->scale_stride;
 	t->n = n;
 	t->ahead = ahead;
 	t->width = (codec->width + STEP - 1) / STEP * STEP;
@@ -240,6 +261,8 @@ V_INLINE void tile_init(enum load load, struct tile *t, const struct kv_codec *c
 	memset(t->scale + n, 0, N_SUMS * sizeof(t->scale[0]));
 	if (load_has_scale(load))
 		read_scales(t, codec, rows);
+	if (load == LOAD_Q4)
+		read_groups(t, rows);
 	memset(t->zero + n, 0, N_SUMS * sizeof(t->zero[0]));
 	for (uint32_t i = 0; load_has_zero(load) && i < n; i++)
 		memcpy(&t->zero[i], (char *)rows->zero + i * rows->zero_stride, sizeof(t->zero[i]));

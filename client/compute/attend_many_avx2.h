@@ -52,9 +52,15 @@ V_INLINE void unpack_floats(enum load load, const struct tile *t, const char *ro
 
 V_INLINE void unpack_codes(enum load load, const struct tile *t, const char *row, int16_t *to)
 {
-	for (uint32_t d = 0; d < t->width; d += STEP)
-		_mm256_storeu_si256((__m256i *)(void *)(to + d),
-				    load_codes(load, row, place_of(load, t->half, d)));
+	for (uint32_t d = 0; load != LOAD_U4 && d < t->width; d += STEP)
+		_mm256_storeu_si256((__m256i *)(void *)(to + d), load_codes(load, row + d));
+	for (uint32_t d = 0; load == LOAD_U4 && d < t->half; d += STEP) {
+		__m256i high, low;
+
+		load_nibbles(load, row + d, &high, &low);
+		_mm256_storeu_si256((__m256i *)(void *)(to + d), high);
+		_mm256_storeu_si256((__m256i *)(void *)(to + t->half + d), low);
+	}
 }
 
 V_INLINE void unpack(enum load load, const struct tile *t, struct part part, union unpacked *to)
@@ -102,19 +108,18 @@ V_INLINE void float_pair(uint32_t n_q, uint32_t width, const float *row, const f
 V_INLINE void code_pair(uint32_t n_q, uint32_t width, const int16_t *row, const int16_t *q,
 			size_t q_stride, float *x)
 {
-	__m256i p[2 * N_SUMS];
+	counts p[2 * N_SUMS];
 
 	EACH(k, 2 * N_SUMS)
-		p[k] = _mm256_setzero_si256();
+		p[k] = (counts){0};
 	for (uint32_t i = 0; i < width; i += STEP) {
 		__m256i first = load_q16(row + i), second = load_q16(row + width + i);
 
 		EACH(k, n_q) {
 			__m256i more = load_q16(q + k * q_stride + i);
 
-			p[2 * k] = _mm256_add_epi32(p[2 * k], _mm256_madd_epi16(more, first));
-			p[2 * k + 1] = _mm256_add_epi32(p[2 * k + 1],
-							_mm256_madd_epi16(more, second));
+			p[2 * k] += (counts)_mm256_madd_epi16(more, first);
+			p[2 * k + 1] += (counts)_mm256_madd_epi16(more, second);
 		}
 	}
 	store_sums(4, x, _mm256_castsi256_ps(sums(p)));
@@ -184,24 +189,25 @@ V_INLINE void unpack_panels(enum load load, const struct tile *t, struct part pa
 			float *to = panels->at[d / STEP][r];
 			__m256 low, high;
 
-			load_values(load, t->codes + i * t->codes_stride,
-				    place_of(load, t->half, d), &t->zero[i],
-				    t->scales + i * t->scales_stride, &low, &high);
+			struct place place = place_of(load, t->half, d / STEP);
+
+			load_values(load, t->codes + i * t->codes_stride, place, &t->zero[i],
+				    &t->groups[i][place.group], &low, &high);
 			_mm256_storeu_ps(to, low);
 			_mm256_storeu_ps(to + 8, high);
 		}
 	}
 }
 
-/* 16 elements of n_q queries. w: [n_q][MANY_ROWS] */
+/* 16 elements of n_q queries, in two places of o. w: [n_q][MANY_ROWS] */
 V_INLINE void mix_panel(uint32_t n_q, uint32_t n_rows, const float *values, const float *w,
-			float *o, size_t o_stride)
+			struct place place, float *o, size_t o_stride)
 {
 	__m256 p[2 * MANY_AT_ONCE];
 
 	EACH(j, n_q) {
-		p[2 * j] = _mm256_loadu_ps(o + j * o_stride);
-		p[2 * j + 1] = _mm256_loadu_ps(o + j * o_stride + 8);
+		p[2 * j] = _mm256_loadu_ps(o + j * o_stride + place.first);
+		p[2 * j + 1] = _mm256_loadu_ps(o + j * o_stride + place.second);
 	}
 	for (uint32_t i = 0; i < n_rows; i++, values += STEP, w++) {
 		__m256 low = _mm256_loadu_ps(values), high = _mm256_loadu_ps(values + 8);
@@ -214,8 +220,8 @@ V_INLINE void mix_panel(uint32_t n_q, uint32_t n_rows, const float *values, cons
 		}
 	}
 	EACH(j, n_q) {
-		_mm256_storeu_ps(o + j * o_stride, p[2 * j]);
-		_mm256_storeu_ps(o + j * o_stride + 8, p[2 * j + 1]);
+		_mm256_storeu_ps(o + j * o_stride + place.first, p[2 * j]);
+		_mm256_storeu_ps(o + j * o_stride + place.second, p[2 * j + 1]);
 	}
 }
 
@@ -233,7 +239,8 @@ V_INLINE void mix_part(enum load load, uint32_t n_q, const struct tile *t, struc
 						       _mm256_loadu_ps(t->scale + part.first + i)));
 	}
 	for (uint32_t d = 0; d < t->width; d += STEP)
-		mix_panel(n_q, part.n, panels->at[d / STEP][0], weights[0], o + d, o_stride);
+		mix_panel(n_q, part.n, panels->at[d / STEP][0], weights[0],
+			  place_of(load, t->half, d / STEP), o, o_stride);
 }
 
 V_INLINE void mix_of_many(enum load load, const struct tile *t, uint32_t n_queries, const float *w,

@@ -19,22 +19,22 @@ V_INLINE void mix_sets(enum load load, uint32_t n_q, uint32_t n_sets, const stru
 	struct place place[4];
 
 	EACH(k, n_sets) {
-		place[k] = place_of(load, t->half, d + k * STEP);
+		place[k] = place_of(load, t->half, d / STEP + k);
 		EACH(j, n_q) {
-			const float *x = o + j * o_stride + d + k * STEP;
+			const float *x = o + j * o_stride;
 
-			p[(j * n_sets + k) * 2] = _mm256_loadu_ps(x);
-			p[(j * n_sets + k) * 2 + 1] = _mm256_loadu_ps(x + 8);
+			p[(j * n_sets + k) * 2] = _mm256_loadu_ps(x + place[k].first);
+			p[(j * n_sets + k) * 2 + 1] = _mm256_loadu_ps(x + place[k].second);
 		}
 	}
 	for (uint32_t i = first; i < last; i++) {
 		const char *row = t->codes + i * t->codes_stride;
-		const char *scales = t->scales + i * t->scales_stride;
 
 		if (d == 0)
 			fetch(t, i);
 		EACH(k, n_sets) {
-			load_values(load, row, place[k], &t->zero[i], scales, &low, &high);
+			load_values(load, row, place[k], &t->zero[i], &t->groups[i][place[k].group],
+				    &low, &high);
 			EACH(j, n_q) {
 				__m256 weight = _mm256_broadcast_ss(w + j * T_STRIDE + i);
 				__m256 *sum = &p[(j * n_sets + k) * 2];
@@ -46,10 +46,10 @@ V_INLINE void mix_sets(enum load load, uint32_t n_q, uint32_t n_sets, const stru
 	}
 	EACH(k, n_sets)
 		EACH(j, n_q) {
-			float *x = o + j * o_stride + d + k * STEP;
+			float *x = o + j * o_stride;
 
-			_mm256_storeu_ps(x, p[(j * n_sets + k) * 2]);
-			_mm256_storeu_ps(x + 8, p[(j * n_sets + k) * 2 + 1]);
+			_mm256_storeu_ps(x + place[k].first, p[(j * n_sets + k) * 2]);
+			_mm256_storeu_ps(x + place[k].second, p[(j * n_sets + k) * 2 + 1]);
 		}
 }
 

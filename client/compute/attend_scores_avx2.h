@@ -11,7 +11,8 @@
 
 /* The rows of a block; those behind the last one are the last one again. */
 struct rows {
-	const char *at[N_SUMS], *scales[N_SUMS];
+	const char *at[N_SUMS];
+	const float *groups[N_SUMS];
 	uint32_t first;
 };
 
@@ -24,7 +25,7 @@ V_INLINE struct rows rows_of(const struct tile *t, uint32_t first, uint32_t n_ro
 		size_t i = first + r < t->n ? first + r : t->n - 1;
 
 		rows.at[r] = t->codes + i * t->codes_stride;
-		rows.scales[r] = t->scales + i * t->scales_stride;
+		rows.groups[r] = t->groups[i];
 	}
 	return rows;
 }
@@ -87,44 +88,52 @@ V_INLINE __m256i load_q16(const int16_t *q)
 	return _mm256_loadu_si256((const __m256i *)(const void *)q);
 }
 
-/* Products with 16 codes, pairs added. */
-V_INLINE void add_products(enum load load, uint32_t n_q, const struct rows *rows,
-			   struct place place, const int16_t *q, size_t q_stride, __m256i *p)
+/* Products of 16 codes of each row, pairs of them added. */
+V_INLINE void add_products(uint32_t n_q, uint32_t n_rows, const __m256i *codes, const int16_t *q,
+			   size_t q_stride, counts *p)
 {
-	uint32_t n_rows = N_SUMS / n_q;
-	__m256i codes[N_SUMS], first = load_q16(q);
-
-	EACH(r, n_rows) {
-		codes[r] = load_codes(load, rows->at[r], place);
-		p[r] = _mm256_add_epi32(p[r], _mm256_madd_epi16(first, codes[r]));
-	}
-	EACH(k, n_q - 1) {
-		__m256i more = load_q16(q + (k + 1) * q_stride), *sum = p + (k + 1) * n_rows;
+	EACH(k, n_q) {
+		__m256i x = load_q16(q + k * q_stride);
 
 		EACH(r, n_rows)
-			sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(more, codes[r]));
+			p[k * n_rows + r] += (counts)_mm256_madd_epi16(x, codes[r]);
 	}
 }
 
 V_INLINE __m256i code_block(enum load load, uint32_t n_q, const struct tile *t,
 			    const struct rows *rows, const int16_t *q, size_t q_stride)
 {
-	__m256i p[N_SUMS];
+	uint32_t n_rows = N_SUMS / n_q;
+	__m256i codes[N_SUMS];
+	counts p[N_SUMS];
 
 	EACH(k, N_SUMS)
-		p[k] = _mm256_setzero_si256();
-	if (load == LOAD_U4) {
-		for (uint32_t i = 0; i < t->half; i += STEP) {
-			fetch_at(t, rows, N_SUMS / n_q, i / STEP);
-			add_products(load, n_q, rows, (struct place){i, 4, 0}, q + i, q_stride, p);
-			add_products(load, n_q, rows, (struct place){i, 0, 0}, q + t->half + i,
-				     q_stride, p);
-		}
-		return sums(p);
-	}
+		p[k] = (counts){0};
 	for (uint32_t i = 0; i < t->width; i += STEP) {
-		fetch_at(t, rows, N_SUMS / n_q, i / STEP);
-		add_products(load, n_q, rows, (struct place){i, 0, 0}, q + i, q_stride, p);
+		fetch_at(t, rows, n_rows, i / STEP);
+		EACH(r, n_rows)
+			codes[r] = load_codes(load, rows->at[r] + i);
+		add_products(n_q, n_rows, codes, q + i, q_stride, p);
+	}
+	return sums(p);
+}
+
+/* u4: the halves of a vector. */
+V_INLINE __m256i nibble_block(uint32_t n_q, const struct tile *t, const struct rows *rows,
+			      const int16_t *q, size_t q_stride)
+{
+	uint32_t n_rows = N_SUMS / n_q;
+	__m256i high[N_SUMS], low[N_SUMS];
+	counts p[N_SUMS];
+
+	EACH(k, N_SUMS)
+		p[k] = (counts){0};
+	for (uint32_t i = 0; i < t->half; i += STEP) {
+		fetch_at(t, rows, n_rows, i / STEP);
+		EACH(r, n_rows)
+			load_nibbles(LOAD_U4, rows->at[r] + i, &high[r], &low[r]);
+		add_products(n_q, n_rows, high, q + i, q_stride, p);
+		add_products(n_q, n_rows, low, q + t->half + i, q_stride, p);
 	}
 	return sums(p);
 }
@@ -138,23 +147,20 @@ V_INLINE __m256 group_block(uint32_t n_q, const struct tile *t, const struct row
 
 	EACH(k, N_SUMS)
 		p[k] = _mm256_setzero_ps();
-	for (uint32_t i = 0; i < t->width; i += KV_Q4_GROUP) {
-		struct place place = place_of(LOAD_Q4, 0, i);
-
-		fetch_at(t, rows, n_rows, place.group);
+	for (uint32_t g = 0; g < t->width / KV_Q4_GROUP; g++, q += KV_Q4_GROUP) {
+		fetch_at(t, rows, n_rows, g);
 		EACH(r, n_rows) {
-			__m256i first = load_codes(LOAD_Q4, rows->at[r], place), second;
-			__m256 scale = group_scale(rows->scales[r], place.group);
+			__m256 scale = _mm256_broadcast_ss(&rows->groups[r][g]);
+			__m256i high, low;
 
-			second = load_codes(LOAD_Q4, rows->at[r], (struct place){place.at, 0, 0});
+			load_nibbles(LOAD_Q4, rows->at[r] + g * STEP, &high, &low);
 			EACH(j, n_q) {
-				const int16_t *x = q + j * q_stride + i;
-				__m256i sum = _mm256_add_epi32(
-					_mm256_madd_epi16(load_q16(x), first),
-					_mm256_madd_epi16(load_q16(x + STEP), second));
+				const int16_t *x = q + j * q_stride;
+				counts sum = (counts)_mm256_madd_epi16(load_q16(x), high) +
+					     (counts)_mm256_madd_epi16(load_q16(x + STEP), low);
 
-				p[j * n_rows + r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale,
-								    p[j * n_rows + r]);
+				p[j * n_rows + r] = _mm256_fmadd_ps(
+					_mm256_cvtepi32_ps((__m256i)sum), scale, p[j * n_rows + r]);
 			}
 		}
 	}
@@ -217,6 +223,8 @@ V_INLINE __m256 block(enum load load, uint32_t n_q, const struct tile *t, uint32
 				   query->stride);
 	if (load == LOAD_Q4)
 		return group_block(n_q, t, &rows, q16, query->stride);
+	if (load == LOAD_U4)
+		return _mm256_castsi256_ps(nibble_block(n_q, t, &rows, q16, query->stride));
 	return _mm256_castsi256_ps(code_block(load, n_q, t, &rows, q16, query->stride));
 }
 

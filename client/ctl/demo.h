@@ -172,7 +172,7 @@ int demo_daemon_start(struct demo_daemon *daemon, const struct ctl *ctl,
 		      const struct demo_settings *settings, struct errbuf *err);
 void demo_daemon_stop(struct demo_daemon *daemon);
 
-/* PSS of the three processes of a daemon, by the pid of its core. */
+/* PSS of all processes of a daemon, by the pid of its core. */
 uint64_t demo_daemon_pss_bytes(pid_t core_pid);
 
 /* Removes a folder of files (and one level of folders). */

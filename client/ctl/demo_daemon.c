@@ -192,21 +192,28 @@ static pid_t parent_of(pid_t pid)
 	return (pid_t)parent;
 }
 
-uint64_t demo_daemon_pss_bytes(pid_t core_pid)
+/* Of a process and all below it: the keeper has a core and a front, the core may have a locker. */
+static uint64_t tree_pss_bytes(pid_t pid, int depth)
 {
-	pid_t keeper = parent_of(core_pid);
-	char *path = ctl_format("/proc/%d/task/%d/children", (int)keeper, (int)keeper);
-	FILE *file = keeper > 1 ? fopen(path, "re") : NULL;
-	uint64_t n_bytes = keeper > 1 ? demo_pss_bytes(keeper) : demo_pss_bytes(core_pid);
+	char *path = ctl_format("/proc/%d/task/%d/children", (int)pid, (int)pid);
+	FILE *file = depth ? fopen(path, "re") : NULL;
+	uint64_t n_bytes = demo_pss_bytes(pid);
 	int child;
 
 	free(path);
 	if (!file)
 		return n_bytes;
 	while (fscanf(file, "%d", &child) == 1)
-		n_bytes += demo_pss_bytes((pid_t)child);
+		n_bytes += tree_pss_bytes((pid_t)child, depth - 1);
 	fclose(file);
 	return n_bytes;
+}
+
+uint64_t demo_daemon_pss_bytes(pid_t core_pid)
+{
+	pid_t keeper = parent_of(core_pid);
+
+	return tree_pss_bytes(keeper > 1 ? keeper : core_pid, 2);
 }
 
 void demo_remove_dir(const char *path)

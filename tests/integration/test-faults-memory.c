@@ -394,6 +394,11 @@ static void need_root(void)
 		kt_skip("needs root, to be another user");
 }
 
+static bool has_warned(void *arg)
+{
+	return count_lines(arg, "LimitMEMLOCK") > 0;
+}
+
 static void test_memlock(void **state)
 {
 	char *dir = new_dir();
@@ -411,6 +416,7 @@ static void test_memlock(void **state)
 	assert_non_null(daemon);
 	serves(odd.dir);
 	serves(odd.dir);
+	assert_true(kt_wait_until(has_warned, &odd, 5000));
 	assert_int_equal(count_lines(&odd, "LimitMEMLOCK"), 1);
 	assert_int_equal(count_lines(&odd, "RLIMIT_MEMLOCK is 64 KiB"), 1);
 	assert_int_equal(kt_daemon_stop(daemon), 0);

@@ -309,8 +309,58 @@ static void test_settled(void **state)
 		assert_int_equal(now.n_bad, 0);
 		/* where memory can be locked, all that is there is mapped again, and so locked */
 		assert_true(now.to_lock == 0 || now.locked >= SETTLE_BYTES);
-		assert_true(mapped_bytes(now.core_pid) >= now.locked);
+		if (now.to_lock)
+			assert_true(mapped_bytes(kt_daemon_locker(s.daemon)) >= SETTLE_BYTES);
+		/* and none of it by the core: its successor would wait until it is unmapped */
+		assert_true(mapped_bytes(now.core_pid) < SETTLE_BYTES / 2);
 	}
+	settle_end(&s);
+}
+
+struct locker_watch {
+	struct settling *s;
+	pid_t old;
+	uint64_t n_bytes;
+};
+
+static bool has_locked(void *arg)
+{
+	const struct locker_watch *watch = arg;
+	const pid_t pid = kt_daemon_locker(watch->s->daemon);
+
+	return pid > 0 && pid != watch->old && mapped_bytes(pid) >= watch->n_bytes;
+}
+
+static bool is_gone(void *arg)
+{
+	return kill(*(pid_t *)arg, 0) < 0;
+}
+
+/* The process that locks dies: another one does it again. With its core it ends, and leaves no
+ * zombie. */
+static void test_locker(void **state)
+{
+	struct locker_watch watch;
+	struct settling s;
+
+	(void)state;
+	settle_new(&s);
+	watch = (struct locker_watch){&s, 0, SETTLE_BYTES};
+	if (!kt_wait_until(has_locked, &watch, 2000)) {
+		settle_end(&s);
+		kt_skip("memory may not be locked here");
+	}
+	watch.old = kt_daemon_locker(s.daemon);
+	assert_int_equal(kill(watch.old, SIGKILL), 0);
+	assert_true(kt_wait_until(has_locked, &watch, 10000));
+	watch.old = kt_daemon_locker(s.daemon);
+	assert_int_equal(kt_daemon_kill_core(s.daemon), 0);
+	assert_true(kt_wait_until(is_gone, &watch.old, 10000));
+	assert_true(kt_wait_until(has_locked, &watch, 10000));
+	/* what comes from now on is locked too */
+	kt_append_numbers(s.client.writer, s.seq, 1, SETTLE_TOKENS, NULL, NULL);
+	watch = (struct locker_watch){&s, 0, 2 * SETTLE_BYTES};
+	assert_true(kt_wait_until(has_locked, &watch, 10000));
 	settle_end(&s);
 }
 
@@ -649,6 +699,7 @@ static const struct CMUnitTest tests[] = {
 		test_hello_again),
 	KT_TEST("verification goes on with the next core, and the one after it", test_job),
 	KT_TEST("behind its first answers a core locks and verifies what it found", test_settled),
+	KT_TEST("the process that locks is started again, and ends with its core", test_locker),
 	KT_TEST("and counts the blocks that are not what they were", test_bad_block),
 	KT_TEST("what was given back before a start is zero before someone else has it",
 		test_given_back),

@@ -95,6 +95,11 @@ static unsigned n_holders(ino_t inode)
 	return n;
 }
 
+static bool is_only_ours(void *arg)
+{
+	return n_holders(*(ino_t *)arg) == 1;
+}
+
 /* ---- tests -------------------------------------------------------------------------------- */
 
 static void log_to(void *arg)
@@ -132,7 +137,7 @@ static void test_alone(void **state)
 	client = fill(kt_daemon_dir(daemon));
 	inode = arena_inode(kt_daemon_core(daemon));
 	assert_int_not_equal(inode, 0);
-	assert_int_equal(n_holders(inode), 2); /* the core and we */
+	assert_true(n_holders(inode) >= 2); /* the core and we; the locker, where there is one */
 	assert_int_equal(kt_daemon_stop(daemon), 0);
 	log = read_log(path);
 	lines(seq, snap);
@@ -142,7 +147,7 @@ static void test_alone(void **state)
 	assert_non_null(strstr(log, "in use: dropped"));
 	free(log);
 	kt_fails(kvc_ping(client.session), KVC_EDAEMON);
-	assert_int_equal(n_holders(inode), 1);
+	assert_true(kt_wait_until(is_only_ours, &inode, 10000)); /* nobody waits for the locker */
 	kvc_close(client.session);
 	assert_int_equal(n_holders(inode), 0);
 	kt_tmpdir_free(dir);

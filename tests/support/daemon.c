@@ -260,6 +260,11 @@ pid_t kt_daemon_front(const struct kt_daemon *daemon)
 	return child_now(daemon, "front");
 }
 
+pid_t kt_daemon_locker(const struct kt_daemon *daemon)
+{
+	return find_child(find_child(daemon->pid, "core"), "lock");
+}
+
 static int kill_child(const struct kt_daemon *daemon, const char *name_end)
 {
 	struct succession s = {daemon, name_end, find_child(daemon->pid, name_end)};

@@ -57,6 +57,7 @@ const char *kt_daemon_dir(const struct kt_daemon *daemon);
 pid_t kt_daemon_keeper(const struct kt_daemon *daemon);
 pid_t kt_daemon_core(const struct kt_daemon *daemon);
 pid_t kt_daemon_front(const struct kt_daemon *daemon);
+pid_t kt_daemon_locker(const struct kt_daemon *daemon); /* only where memory is locked */
 
 /* Kills the core (the front) and waits until its successor is there. -1 if none came in 5 s. */
 int kt_daemon_kill_core(const struct kt_daemon *daemon);
