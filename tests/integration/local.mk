@@ -37,6 +37,10 @@ integration_tests += tests/integration/test-saved
 tests_integration_test_saved_SOURCES = tests/integration/test-saved.c $(machine)
 tests_integration_test_saved_LDADD = libkvtestclient.la
 EXTRA_tests_integration_test_saved_DEPENDENCIES = kvcached$(EXEEXT)
+integration_tests += tests/integration/test-saved-refused
+tests_integration_test_saved_refused_SOURCES = tests/integration/test-saved-refused.c $(machine)
+tests_integration_test_saved_refused_LDADD = libkvtestclient.la
+EXTRA_tests_integration_test_saved_refused_DEPENDENCIES = kvcached$(EXEEXT)
 
 integration_tests += tests/integration/test-end-to-end
 tests_integration_test_end_to_end_SOURCES = \

@@ -15,7 +15,7 @@
 
 /* ---- the daemon --------------------------------------------------------------------------- */
 
-static void start(struct machine *m)
+void machine_start(struct machine *m)
 {
 	struct kvc_session_options options = {.size = sizeof(options), .deadline_ms = DEADLINE_MS};
 	const char *arguments[OUR_ARGUMENTS + MACHINE_ARGUMENTS_MAX + 1] = {
@@ -42,7 +42,7 @@ void machine_begin(struct machine *m, const char *const *arguments)
 		assert_true(i + 1 < MACHINE_ARGUMENTS_MAX);
 		m->arguments[i] = arguments[i];
 	}
-	start(m);
+	machine_start(m);
 }
 
 void machine_end(struct machine *m)
@@ -59,7 +59,7 @@ void machine_power_cut(struct machine *m)
 	kill(kt_daemon_keeper(m->daemon), SIGKILL);
 	assert_true(kt_daemon_wait_end(m->daemon, DEADLINE_MS) != -1);
 	kt_daemon_stop(m->daemon);
-	start(m);
+	machine_start(m);
 	machine_wait_disk(m);
 }
 
@@ -67,7 +67,7 @@ void machine_restart(struct machine *m)
 {
 	kvc_close(m->session);
 	assert_int_equal(kt_daemon_stop(m->daemon), 0);
-	start(m);
+	machine_start(m);
 	machine_wait_disk(m);
 }
 
@@ -98,6 +98,15 @@ static bool has_disk(void *arg)
 void machine_wait_disk(const struct machine *m)
 {
 	assert_true(kt_wait_until(has_disk, (void *)(uintptr_t)m, DEADLINE_MS));
+}
+
+bool machine_is_quiet(void *arg)
+{
+	Kv__Wire__Reply *reply = ask_status(arg);
+	bool is = reply->status_result->disk->n_in_flight == 0;
+
+	rpc_reply_free(reply);
+	return is;
 }
 
 uint64_t machine_disk_used(const struct machine *m)

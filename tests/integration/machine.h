@@ -7,6 +7,8 @@
 #ifndef KVCACHED_TESTS_INTEGRATION_MACHINE_H
 #define KVCACHED_TESTS_INTEGRATION_MACHINE_H
 
+#include <stdbool.h>
+
 #include "client/kvcache.h"
 #include "tests/support/daemon.h"
 
@@ -25,6 +27,9 @@ struct machine {
 void machine_begin(struct machine *m, const char *const *arguments);
 void machine_end(struct machine *m);
 
+/* The same daemon again, after it was stopped by other means. */
+void machine_start(struct machine *m);
+
 /* Power is lost, and comes back. */
 void machine_power_cut(struct machine *m);
 
@@ -33,6 +38,9 @@ void machine_restart(struct machine *m);
 
 /* Waits until the disk pool is there: the store may be locked for a moment yet. */
 void machine_wait_disk(const struct machine *m);
+
+/* kt_wait_until's: nothing is on its way to or from the disk. arg is the machine. */
+bool machine_is_quiet(void *arg);
 
 /* Bytes of the disk pool that something uses; asserts that the gauges add up. */
 uint64_t machine_disk_used(const struct machine *m);
