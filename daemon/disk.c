@@ -163,6 +163,15 @@ int disk_aim(struct disk *disk, store_place place, struct io_request *request, s
 	return 0;
 }
 
+void disk_drop_image(struct disk *disk, store_place place)
+{
+	struct saved *saved;
+
+	while ((saved = store_saved_naming(disk->store, place)) != NULL)
+		store_saved_set_aside(disk->store, saved, "an image of it is damaged");
+	store_drop(disk->store, place);
+}
+
 int disk_fail(const struct disk *disk, int result, const char *what, struct errbuf *err)
 {
 	const char *dir = disk->core->env->settings->disk_dir;

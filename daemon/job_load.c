@@ -180,10 +180,12 @@ static void check_image(struct load *load, const struct load_read *read)
 	image_hash(load->check, check.bytes);
 	if (memcmp(check.bytes,
 		   group_of(load, read->group)->checks.data + read->index * STORE_CHECK_BYTES,
-		   sizeof(check.bytes)) != 0)
+		   sizeof(check.bytes)) != 0) {
 		say_damaged(load, read);
-	else if (has_digest)
+		disk_drop_image(load->disk, group_of(load, read->group)->places[read->index]);
+	} else if (has_digest) {
 		image_hash(load->block, load->digests[read->group][read->index].bytes);
+	}
 }
 
 static void on_read(struct io_request *request, int result)
