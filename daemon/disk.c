@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define QUEUE 1024u /* transfers of all jobs that wait: more than they ever have at once */
+
 /* ---- the engine in the loop --------------------------------------------------------------- */
 
 static void set_timer(struct disk *disk)
@@ -63,7 +65,7 @@ static void close_all(struct disk *disk)
 static int open_all(struct disk *disk)
 {
 	const struct settings *settings = disk->core->env->settings;
-	struct io_options io = {.kind = (enum io_kind)settings->io};
+	struct io_options io = {.kind = (enum io_kind)settings->io, .queue = QUEUE};
 	struct store_options options = {.dir = settings->disk_dir,
 					.max_bytes = settings->disk_bytes,
 					.preallocate = settings->preallocate == SETTINGS_ON};
