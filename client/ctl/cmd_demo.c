@@ -6,19 +6,18 @@
  * First act: four processes alone; process A; four samplers together; then the daemon is asked.
  * Second act: the same with a prompt in 8 bits and replay journals over it (one process computes
  * all four samples alone), and each storage format scores the text. Third act: decoding with
- * drafts, and caches with a quarter of the slots. Nothing is left behind,
- * whatever happens: processes end with this one, the private daemon is stopped, the folder is
+ * drafts, and caches with a quarter of the slots. Fourth act: the prompt is saved, all processes and
+ * the daemon are stopped, and four samplers do what they did on what a new daemon has loaded.
+ * Nothing is left behind, whatever happens: processes end with this one, the private daemon is stopped, the folder is
  * removed. Exit code 4 if a bit differs.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/ctl/demo.h"
-#include "client/ctl/object.h"
 #include "client/kvcache.h"
 
 struct demo {
@@ -126,22 +125,6 @@ static int act_policies(struct demo *demo, struct errbuf *err)
 	return 0;
 }
 
-static int library_error(struct errbuf *err)
-{
-	return errbuf_set(err, kvc_error(), "%s", kvc_error_text());
-}
-
-static int open_session(struct demo *demo, struct errbuf *err)
-{
-	struct kvc_session_options options = {.size = sizeof(options)};
-
-	options.runtime_dir = demo->settings.runtime_dir;
-	options.deadline_ms = demo->settings.deadline_ms;
-	if (!demo->ctl->session)
-		demo->ctl->session = kvc_open(&options);
-	return demo->ctl->session ? 0 : library_error(err);
-}
-
 /* ---- the whole ---------------------------------------------------------------------------- */
 
 static int set_up(struct demo *demo, struct errbuf *err)
@@ -224,22 +207,78 @@ static int third_act(struct demo *demo, struct errbuf *err)
 	return act_policies(demo, err);
 }
 
-static int acts(struct demo *demo, struct errbuf *err)
+/* The tree is drawn while the forks are there. */
+static int end_samplers(struct demo *demo, struct errbuf *err)
 {
-	if (first_act(demo, err) || second_act(demo, err) || third_act(demo, err))
+	struct demo_result *r = &demo->result;
+	double seconds;
+
+	if (act_one(demo, ACT(1, DEMO_TREE), &r->tree, &seconds, err))
 		return -1;
-	say(demo, "");
-	return open_session(demo, err);
+	return act_end(r->together, err) || act_end(r->journal.together, err) ? -1 : 0;
 }
 
-/* Removes the names; on a private daemon they go with it. Errors are of no use to anybody here. */
+static int restart_daemon(struct demo *demo, struct errbuf *err)
+{
+	struct demo_result *r = &demo->result;
+	double start_s = demo_now_s();
+
+	demo_daemon_stop(&demo->daemon);
+	r->disk.stop_s = demo_now_s() - start_s;
+	start_s = demo_now_s();
+	if (demo_daemon_start(&demo->daemon, demo->ctl, &demo->settings, err))
+		return -1;
+	r->disk.start_s = demo_now_s() - start_s;
+	return 0;
+}
+
+/* What cannot be saved, because it was damaged, is not loaded either: the report says so. */
+static int fourth_act(struct demo *demo, struct errbuf *err)
+{
+	struct demo_result *r = &demo->result;
+	uint64_t pss_bytes = 0;
+	double seconds;
+
+	r->disk.is_skipped = demo->daemon.pid <= 0;
+	if (r->disk.is_skipped)
+		return 0;
+	say(demo, "the prompt is saved, everything stopped, started again, and loaded ...");
+	if (act_one(demo, ACT(4, DEMO_SAVE), &r->disk.save, &seconds, err))
+		return -1;
+	demo->settings.saved = r->disk.save.report.disk;
+	if (r->disk.save.report.disk.is_refused)
+		return 0;
+	if (restart_daemon(demo, err) ||
+	    act_one(demo, ACT(4, DEMO_LOAD), &r->disk.load, &seconds, err))
+		return -1;
+	say(demo, "four processes fork what was loaded and sample ...");
+	if (act_four(demo, ACT(4, DEMO_SAMPLE), r->disk.again, &r->disk.again_s, &pss_bytes, err) ||
+	    act_end(r->disk.again, err))
+		return -1;
+	return act_one(demo, ACT(4, DEMO_DAMAGE), &r->disk.damage, &seconds, err);
+}
+
+static int acts(struct demo *demo, struct errbuf *err)
+{
+	if (first_act(demo, err) || second_act(demo, err) || third_act(demo, err) ||
+	    end_samplers(demo, err) || fourth_act(demo, err))
+		return -1;
+	say(demo, "");
+	return 0;
+}
+
+/* Removes the names; on a private daemon they go with it. Errors are of no use to anybody here.
+ * No process is forked any more: this one may open a session. */
 static void remove_objects(struct demo *demo)
 {
-	struct errbuf err;
+	struct kvc_session_options options = {.size = sizeof(options)};
 
 	if (!demo->has_objects || demo->settings.keep || demo->daemon.pid > 0)
 		return;
-	if (open_session(demo, &err))
+	options.runtime_dir = demo->settings.runtime_dir;
+	options.deadline_ms = demo->settings.deadline_ms;
+	demo->ctl->session = kvc_open(&options);
+	if (!demo->ctl->session)
 		return;
 	for (unsigned i = 0; i <= 2 * DEMO_SAMPLERS + 1; i++) {
 		const char *act = i > DEMO_SAMPLERS ? "int8/" : "";
@@ -262,6 +301,7 @@ static void tear_down(struct demo *demo)
 		demo_kill(&r->alone[i]);
 		demo_kill(&r->together[i]);
 		demo_kill(&r->journal.together[i]);
+		demo_kill(&r->disk.again[i]);
 	}
 	for (unsigned i = 0; i < DEMO_FORMATS; i++)
 		demo_kill(&r->formats[i]);
@@ -271,6 +311,10 @@ static void tear_down(struct demo *demo)
 	demo_kill(&r->journal.first);
 	demo_kill(&r->journal.look);
 	demo_kill(&r->evict.drafts);
+	demo_kill(&r->tree);
+	demo_kill(&r->disk.save);
+	demo_kill(&r->disk.load);
+	demo_kill(&r->disk.damage);
 	for (unsigned i = 0; i < DEMO_POLICIES; i++)
 		demo_kill(&r->evict.policies[i]);
 	remove_objects(demo);
@@ -296,38 +340,40 @@ static void print_kept(const struct demo *demo)
 			(int)demo->daemon.pid, s->dir);
 }
 
-static uint64_t now_unix_ns(void)
+static void print_tree(const struct demo *demo)
 {
-	struct timespec now;
+	char *path = ctl_format("%s/tree", demo->settings.dir), line[512];
+	FILE *file = fopen(path, "re");
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	demo_heading(demo->ctl, "The forks");
+	while (file && fgets(line, sizeof(line), file))
+		fputs(line, demo->ctl->out.stream);
+	if (file)
+		fclose(file);
+	free(path);
 }
 
-/* The tree is drawn while the forks are there. */
-static int report(struct demo *demo, struct errbuf *err)
+static void report(const struct demo *demo)
 {
 	struct ctl *ctl = demo->ctl;
-	int code = CTL_OK;
 
-	if (!ctl->json)
-		demo_print_table(ctl, &demo->settings, &demo->result);
-	if (!ctl->json)
-		fprintf(ctl->out.stream, "\n%sThe forks%s\n", out_colour(&ctl->out, BOLD),
-			out_plain(&ctl->out, BOLD));
-	ctl->now_unix_ns = now_unix_ns();
-	tree_show(ctl, NULL, ctl->json ? &demo->result.tree : NULL, &code);
-	if (act_end(demo->result.together, err) || act_end(demo->result.journal.together, err))
-		return -1;
 	if (ctl->json) {
 		demo_print_json(ctl, &demo->settings, &demo->result);
-		return 0;
+		return;
 	}
+	demo_print_table(ctl, &demo->settings, &demo->result);
+	print_tree(demo);
 	demo_print_samples(ctl, &demo->settings, &demo->result);
 	demo_print_journal(ctl, &demo->settings, &demo->result);
 	demo_print_formats(ctl, &demo->settings, &demo->result);
 	demo_print_evict(ctl, &demo->result);
-	return 0;
+	demo_print_disk(ctl, &demo->settings, &demo->result);
+}
+
+static bool is_good(const struct demo_result *r)
+{
+	return demo_is_good(r) && demo_journal_is_good(r) && demo_evict_is_good(r) &&
+	       demo_disk_is_good(r);
 }
 
 static int find_files(struct demo *demo, const struct ctl_args *args, struct errbuf *err)
@@ -370,15 +416,12 @@ int cmd_demo(struct ctl *ctl, const struct ctl_args *args)
 		goto out;
 	s->n_tokens = (size_t)n_tokens;
 	demo_signals(true);
-	if (find_files(demo, args, &err) || set_up(demo, &err) || acts(demo, &err) ||
-	    report(demo, &err)) {
+	if (find_files(demo, args, &err) || set_up(demo, &err) || acts(demo, &err)) {
 		say(demo, "");
 		code = ctl_fail(ctl, &err);
 	} else {
-		code = demo_is_good(&demo->result) && demo_journal_is_good(&demo->result) &&
-				       demo_evict_is_good(&demo->result) ?
-			       CTL_OK :
-			       CTL_CORRUPT;
+		report(demo);
+		code = is_good(&demo->result) ? CTL_OK : CTL_CORRUPT;
 		print_kept(demo);
 	}
 	tear_down(demo);

@@ -177,9 +177,11 @@ const struct ctl_command ctl_commands[] = {
 	{"demo", "", "Show one prompt used by several processes, and prove it",
 	 "Starts a private daemon with a pool of 256 MiB, unless --runtime-dir is given,\n"
 	 "and leaves nothing behind. First a raw cache, then one in 8 bits with replay\n"
-	 "journals over it and a table of all formats; last decoding with drafts of a\n"
-	 "small model, and caches with a quarter of the slots. Exit code 4 if a bit\n"
-	 "differs from processes that work alone, or without drafts.",
+	 "journals over it and a table of all formats; then decoding with drafts of a\n"
+	 "small model, and caches with a quarter of the slots. Last, the prompt is saved\n"
+	 "to disk, everything is stopped, and a new daemon loads it (not with\n"
+	 "--runtime-dir). Exit code 4 if a bit differs from processes that work alone,\n"
+	 "without drafts, or before the restart.",
 	 demo_options, 0, 0, CTL_NOTHING, cmd_demo},
 	{"bench", "", "Measure round trip, commit, rollback, snapshot, fork on this machine", "",
 	 bench_options, 0, 0, CTL_NOTHING, cmd_bench},

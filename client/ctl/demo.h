@@ -1,8 +1,9 @@
 /*
  * The parts of kvcachectl demo: processes with roles (demo_process.c), what they do
- * (demo_role.c and, for the second act, the third and what is asked of the daemon, demo_journal.c,
- * demo_evict.c and demo_look.c), a private daemon (demo_daemon.c), the report (demo_print.c,
- * demo_print_journal.c, demo_print_evict.c, demo_json.c). The flow is in cmd_demo.c.
+ * (demo_role.c and, for the second act, the third, the fourth and what is asked of the daemon,
+ * demo_journal.c, demo_evict.c, demo_disk.c and demo_look.c), a private daemon (demo_daemon.c), the
+ * report (demo_print.c, demo_print_journal.c, demo_print_evict.c, demo_print_disk.c, demo_json.c).
+ * The flow is in cmd_demo.c.
  *
  * The program that tells the story opens no session before the last of its processes has been
  * forked, so no child inherits a messaging library that has been used.
@@ -36,6 +37,17 @@
 extern const uint32_t demo_formats[DEMO_FORMATS];
 extern const char *const demo_policies[DEMO_POLICIES];
 
+/* Of the fourth act: a save, or a load. */
+struct demo_disk {
+	double seconds;
+	uint64_t n_bytes, n_blocks;
+	uint64_t used_bytes; /* of the disk pool, behind the save */
+	uint8_t digest[16];
+	char io[64];     /* how the daemon transfers */
+	bool is_refused; /* for damage */
+	char refusal[256];
+};
+
 struct demo_settings {
 	char model[PATH_MAX], draft[PATH_MAX], tokenizer[PATH_MAX], prompt[PATH_MAX];
 	struct ctl *ctl;
@@ -46,6 +58,7 @@ struct demo_settings {
 	char runtime_dir[PATH_MAX];
 	char prefix[32]; /* of object names, without the slash */
 	uint32_t deadline_ms;
+	struct demo_disk saved; /* once the prompt has been */
 };
 
 /* Greedy decoding behind a prompt, plain and with drafts. */
@@ -81,6 +94,7 @@ struct demo_report {
 	/* the third act; cache_bytes is that of the draft model beside drafts */
 	struct demo_drafts drafts[DEMO_PROMPTS];
 	uint64_t n_slots;
+	struct demo_disk disk; /* the fourth act */
 	uint32_t n_ids;
 	uint32_t ids[DEMO_TOKENS_MAX];
 };
@@ -92,14 +106,18 @@ enum demo_role {
 	DEMO_LOOK,
 	DEMO_SCORE,
 	DEMO_DRAFTS,
-	DEMO_EVICT
+	DEMO_EVICT,
+	DEMO_TREE,
+	DEMO_SAVE,
+	DEMO_LOAD,
+	DEMO_DAMAGE
 };
 
 struct demo_process {
 	pid_t pid; /* 0: none */
 	int fd;
 	enum demo_role role;
-	int act;        /* 1: raw; 2: a quantised prompt, replay journals; 3: drafts, eviction */
+	int act; /* 1: raw; 2: a quantised prompt, replay journals; 3: drafts, eviction; 4: disk */
 	unsigned index; /* of the four; its seed is index + 1. Of demo_formats, demo_policies */
 	bool drafts;
 	struct demo_report report; /* the last one */
@@ -148,7 +166,8 @@ struct demo_daemon {
 	char program[PATH_MAX];
 };
 
-/* Starts a private kvcached on settings->runtime_dir and waits until it serves. */
+/* Starts a private kvcached on settings->runtime_dir, with a disk pool in settings->dir, and waits
+ * until it serves. */
 int demo_daemon_start(struct demo_daemon *daemon, const struct ctl *ctl,
 		      const struct demo_settings *settings, struct errbuf *err);
 void demo_daemon_stop(struct demo_daemon *daemon);
@@ -168,7 +187,7 @@ struct demo_result {
 	struct demo_process alone[DEMO_SAMPLERS], first, together[DEMO_SAMPLERS], look;
 	double alone_s, first_s, together_s; /* wall time */
 	uint64_t alone_pss_bytes, together_pss_bytes;
-	json_t *tree; /* with --json */
+	struct demo_process tree; /* while the forks are there */
 	/* the second act */
 	struct {
 		struct demo_process alone, first, together[DEMO_SAMPLERS], look;
@@ -181,12 +200,19 @@ struct demo_result {
 		struct demo_process drafts, policies[DEMO_POLICIES];
 		double drafts_s, policies_s;
 	} evict;
+	/* the fourth act */
+	struct {
+		bool is_skipped; /* the daemon is not ours to stop */
+		struct demo_process save, load, again[DEMO_SAMPLERS], damage;
+		double stop_s, start_s, again_s;
+	} disk;
 };
 
 /* Everything is as it should be. */
 bool demo_is_good(const struct demo_result *result);
 bool demo_journal_is_good(const struct demo_result *result);
 bool demo_evict_is_good(const struct demo_result *result);
+bool demo_disk_is_good(const struct demo_result *result);
 
 /* The table, before the tree; the samples, after it. */
 void demo_print_table(const struct ctl *ctl, const struct demo_settings *settings,
@@ -207,7 +233,12 @@ void demo_print_evict(const struct ctl *ctl, const struct demo_result *result);
 json_t *demo_drafts_json(const struct demo_result *result);
 json_t *demo_evict_json(const struct demo_result *result);
 
-/* demo_json.c */
+/* The fourth act, demo_print_disk.c. */
+void demo_print_disk(const struct ctl *ctl, const struct demo_settings *settings,
+		     const struct demo_result *result);
+json_t *demo_disk_json(const struct demo_result *result);
+
+/* demo_json.c. The value is the file that demo_look.c has written. */
 void demo_print_json(struct ctl *ctl, const struct demo_settings *settings,
 		     const struct demo_result *result);
 
@@ -222,6 +253,8 @@ void demo_heading(const struct ctl *ctl, const char *text);
 void demo_line(const struct ctl *ctl, double seconds, char *text);
 /* A line of the proof. */
 void demo_check(const struct ctl *ctl, bool good, const char *what, const char *found);
+/* Wrapped at blanks, at most three lines. */
+void demo_print_wrapped(const struct ctl *ctl, const char *text);
 /* The text of a sample; what is not printable ASCII is a space. The caller frees. */
 struct tokenizer;
 char *demo_sample_text(const struct tokenizer *tokenizer, const struct demo_report *report);

@@ -97,7 +97,8 @@ daemon_exec(const struct demo_daemon *daemon, const struct demo_settings *settin
 	char *log = ctl_format("%s/kvcached.log", settings->dir);
 	char *dir = ctl_format("--runtime-dir=%s", settings->runtime_dir);
 	char *ready = ctl_format("--ready-fd=%d", ready_fd);
-	int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	char *disk = ctl_format("--disk-dir=%s/store", settings->dir);
+	int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 
 	if (settings->keep)
 		setsid();
@@ -108,7 +109,8 @@ daemon_exec(const struct demo_daemon *daemon, const struct demo_settings *settin
 		dup2(fd, STDOUT_FILENO);
 		dup2(fd, STDERR_FILENO);
 	}
-	execl(daemon->program, "kvcached", dir, ready, "--pool-bytes=256M", (char *)NULL);
+	execl(daemon->program, "kvcached", dir, ready, disk, "--disk-bytes=256M",
+	      "--preallocate=no", "--pool-bytes=256M", (char *)NULL);
 	_exit(127);
 }
 

@@ -47,6 +47,15 @@ static json_t *shared_json(const struct demo_result *r)
 			 "copy_limit_bytes", (json_int_t)demo_copy_limit(r));
 }
 
+static json_t *tree_json(const struct demo_settings *settings)
+{
+	char *path = ctl_format("%s/tree", settings->dir);
+	json_t *tree = json_load_file(path, 0, NULL);
+
+	free(path);
+	return tree ? tree : json_array();
+}
+
 void demo_print_json(struct ctl *ctl, const struct demo_settings *settings,
 		     const struct demo_result *result)
 {
@@ -62,10 +71,10 @@ void demo_print_json(struct ctl *ctl, const struct demo_settings *settings,
 	ctl_print_json(
 		ctl,
 		json_pack(
-			"{s:b, s:I, s:I, s:I, s:o, s:o, s:b, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:o, s:o, s:o, s:o, s:o, s:o}",
+			"{s:b, s:I, s:I, s:I, s:o, s:o, s:b, s:b, s:{s:I, s:I, s:I, s:I, s:I}, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 			"good",
 			(int)(demo_is_good(result) && demo_journal_is_good(result) &&
-			      demo_evict_is_good(result)),
+			      demo_evict_is_good(result) && demo_disk_is_good(result)),
 			"n_prompt_tokens", (json_int_t)result->first.report.n_prompt_tokens,
 			"token_bytes", (json_int_t)result->first.report.token_bytes, "block_tokens",
 			(json_int_t)result->first.report.block_tokens, "alone", alone_json(result),
@@ -77,7 +86,7 @@ void demo_print_json(struct ctl *ctl, const struct demo_settings *settings,
 			(json_int_t)result->look.report.verify_known, "n_bad_blocks",
 			(json_int_t)result->look.report.verify_bad, "first_bad_token",
 			(json_int_t)result->look.report.verify_bad_token, "samples", samples,
-			"tree", result->tree ? result->tree : json_array(), "journal",
-			demo_journal_json(result), "formats", demo_formats_json(result), "drafts",
-			demo_drafts_json(result), "eviction", demo_evict_json(result)));
+			"tree", tree_json(settings), "journal", demo_journal_json(result),
+			"formats", demo_formats_json(result), "drafts", demo_drafts_json(result),
+			"eviction", demo_evict_json(result), "disk", demo_disk_json(result)));
 }

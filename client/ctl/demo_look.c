@@ -2,9 +2,12 @@
  * What the demonstration asks the daemon, in a process of its own: the program that tells the
  * story has no session before the last of its processes was forked.
  */
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "client/ctl/demo_role.h"
+#include "client/ctl/object.h"
 #include "client/examples/kv_sequence.h"
 
 static int ask_gauges(struct role *r, struct errbuf *err)
@@ -50,4 +53,38 @@ static int ask_verify(struct role *r, struct errbuf *err)
 int play_look(struct role *r, struct errbuf *err)
 {
 	return role_attach(r, err) || ask_gauges(r, err) || ask_verify(r, err) ? -1 : 0;
+}
+
+static uint64_t now_unix_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* What is drawn is in the file when this process has gone. */
+int play_tree(struct role *r, struct errbuf *err)
+{
+	struct ctl ctl = *r->settings->ctl;
+	char *path = ctl_format("%s/tree", r->settings->dir);
+	json_t *json = NULL;
+	int code, rc = role_attach(r, err);
+
+	ctl.out.stream = rc == 0 ? fopen(path, "we") : NULL;
+	if (rc == 0 && !ctl.out.stream)
+		rc = errbuf_errno(err, KV_EINTERNAL, errno, "%s", path);
+	free(path);
+	if (rc)
+		return rc;
+	ctl.session = r->session;
+	ctl.now_unix_ns = now_unix_ns();
+	if (tree_show(&ctl, NULL, ctl.json ? &json : NULL, &code))
+		rc = errbuf_set(err, KV_EINTERNAL, "the tree cannot be drawn");
+	if (json)
+		json_dumpf(json, ctl.out.stream, JSON_COMPACT);
+	json_decref(json);
+	if (fclose(ctl.out.stream) && rc == 0)
+		rc = errbuf_errno(err, KV_EINTERNAL, errno, "the file of the tree");
+	return rc;
 }

@@ -206,8 +206,7 @@ char *demo_sample_text(const struct tokenizer *tokenizer, const struct demo_repo
 	return text;
 }
 
-/* Wrapped at blanks, at most TEXT_LINES lines. */
-static void print_wrapped(const struct ctl *ctl, const char *text)
+void demo_print_wrapped(const struct ctl *ctl, const char *text)
 {
 	for (int line = 0; line < TEXT_LINES; line++) {
 		size_t n;
@@ -247,7 +246,7 @@ void demo_print_samples(const struct ctl *ctl, const struct demo_settings *setti
 				"; drafted %" PRIu64 " tokens, rolled back %" PRIu64,
 				report->n_drafted, report->n_rolled_back);
 		fputc('\n', ctl->out.stream);
-		print_wrapped(ctl, text);
+		demo_print_wrapped(ctl, text);
 		free(text);
 	}
 	tokenizer_close(tokenizer);

@@ -50,7 +50,11 @@ static const char *role_name(const struct demo_process *process)
 					    "process that asks the daemon",
 					    "process that scores a format",
 					    "process that drafts",
-					    "process with a policy"};
+					    "process with a policy",
+					    "process that draws the tree",
+					    "process that saves",
+					    "process that loads",
+					    "process that flips a bit"};
 
 	return process->role == DEMO_PREFILL && process->act == 2 ? "process B" :
 								    names[process->role];

@@ -29,7 +29,7 @@ char *role_name(const struct role *r, const char *what)
 static FILE *data_open(const struct role *r, const char *what, unsigned index, const char *mode,
 		       struct errbuf *err)
 {
-	char *path = ctl_format("%s/%s-%d-%u", r->settings->dir, what, r->process->act, index);
+	char *path = ctl_format("%s/%s-%d-%u", r->settings->dir, what, role_run(r), index);
 	FILE *file = fopen(path, mode);
 
 	if (!file)
@@ -399,7 +399,7 @@ static int play_sample(struct role *r, struct errbuf *err)
 		return -1;
 	if (r->process->act == 2 && r->kv->ops->replay(r->kv, err))
 		return -1;
-	if (sample_all(r, err) || (r->process->act == 1 && kv_file(r, "re", compare_row, err)))
+	if (sample_all(r, err) || (role_run(r) == 1 && kv_file(r, "re", compare_row, err)))
 		return -1;
 	if (kvc_journal_info(r->seq, &journal))
 		return kv_sequence_error(err);
@@ -430,6 +430,10 @@ static role_fn *play_of(const struct demo_process *process)
 	case DEMO_SCORE: return play_score;
 	case DEMO_DRAFTS: return play_drafts;
 	case DEMO_EVICT: return play_evict;
+	case DEMO_TREE: return play_tree;
+	case DEMO_SAVE: return play_save;
+	case DEMO_LOAD: return play_load;
+	case DEMO_DAMAGE: return play_damage;
 	default: return process->act == 1 ? play_private : play_private_journal;
 	}
 }

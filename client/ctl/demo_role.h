@@ -1,7 +1,7 @@
 /*
  * The inside of the demonstration's processes: what roles share (demo_role.c), what they do in the
- * second act (demo_journal.c) and in the third (demo_evict.c), what they ask the daemon
- * (demo_look.c).
+ * second act (demo_journal.c), in the third (demo_evict.c) and in the fourth (demo_disk.c), what they
+ * ask the daemon (demo_look.c).
  *
  * Functions return 0, or -1 with err filled.
  */
@@ -39,6 +39,12 @@ static inline struct kv_formats role_formats(const struct role *r)
 	return r->process->act == 2 ?
 		       (struct kv_formats){DEMO_JOURNAL_FORMAT, DEMO_JOURNAL_FORMAT} :
 		       KV_FORMATS_RAW;
+}
+
+/* The run alone that a process is compared with: the fourth act has what the first one had. */
+static inline int role_run(const struct role *r)
+{
+	return r->process->act == 4 ? 1 : r->process->act;
 }
 
 /* The name of an object of this act; the caller frees. */
@@ -87,5 +93,13 @@ role_fn play_evict;
 
 /* The daemon's gauges, and its own look at the prompt of this act. */
 role_fn play_look;
+
+/* The tree, as people or programs read it, into the file "tree" of the folder. */
+role_fn play_tree;
+
+/* ---- demo_disk.c ---------------------------------------------------------------------------- */
+
+/* The prompt of the first act to the disk and back; and what a load says to a flipped bit. */
+role_fn play_save, play_load, play_damage;
 
 #endif

@@ -32,11 +32,13 @@ libkvctl_la_SOURCES = \
 	client/ctl/ctl.h \
 	client/ctl/demo.h \
 	client/ctl/demo_daemon.c \
+	client/ctl/demo_disk.c \
 	client/ctl/demo_evict.c \
 	client/ctl/demo_journal.c \
 	client/ctl/demo_json.c \
 	client/ctl/demo_look.c \
 	client/ctl/demo_print.c \
+	client/ctl/demo_print_disk.c \
 	client/ctl/demo_print_evict.c \
 	client/ctl/demo_print_journal.c \
 	client/ctl/demo_process.c \

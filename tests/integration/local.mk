@@ -31,6 +31,13 @@ tests_integration_test_stored_SOURCES = tests/integration/test-stored.c
 tests_integration_test_stored_LDADD = libkvtestclient.la
 EXTRA_tests_integration_test_stored_DEPENDENCIES = kvcached$(EXEEXT)
 
+# a daemon with a disk pool, over the end of the machine
+machine = tests/integration/machine.c tests/integration/machine.h
+integration_tests += tests/integration/test-saved
+tests_integration_test_saved_SOURCES = tests/integration/test-saved.c $(machine)
+tests_integration_test_saved_LDADD = libkvtestclient.la
+EXTRA_tests_integration_test_saved_DEPENDENCIES = kvcached$(EXEEXT)
+
 integration_tests += tests/integration/test-end-to-end
 tests_integration_test_end_to_end_SOURCES = \
 	tests/integration/test-end-to-end.c tests/integration/shadow.c tests/integration/shadow.h

@@ -63,6 +63,7 @@ run 0 demo --tokens 40 && has "equal   logits" && has "equal   K and V" &&
 	has "OF RAW" && has "26.6 %" && has "equal   ids and logits with drafts, raw: 40 rows" &&
 	has "equal   ids and logits with drafts, int8, replay journal: 40 rows" &&
 	has "lastrec, 384 slots" && has "h2o, 384 slots" &&
+	has "equal   digest, saved and loaded" && has "refused one bit flipped on the disk" &&
 	! grep '.\{81\}' "$work/out" >>"$work/err"
 verdict $? "five processes on one prompt compute what processes alone compute, bit for bit"
 
@@ -104,7 +105,16 @@ last_three bits_per_byte && holds "1.4 < $all && $all < 1.8" &&
 	holds "$lastrec != $all && $h2o != $all"
 verdict $? "with a quarter of the slots the text costs nearly the bits that it costs with all"
 
+has '"digests_equal": true' && has '"loaded_logits_equal": true' && has '"loaded_kv_equal": true' &&
+	[ "$(field n_loaded_logit_rows)" = 96 ] && holds "$(field disk_bytes) == 25 * 64 * 4096" &&
+	holds "0 < $(field first_token_loaded_s)" && has '"save_refused": false'
+verdict $? "saved, stopped and loaded by a new daemon, the prompt gives the same logits, bit for bit"
+
+has '"damage_refused": true' && has "block 12 of group 0, from token 768 on, is damaged"
+verdict $? "a bit that is flipped on the disk is refused, and its block named"
+
 run 4 demo --tokens 24 --flip-bit 1590 --json && has '"good": false' &&
+	has '"save_refused": true' && has '"loaded_logits_equal": false' &&
 	has '"logits_equal": false' && has '"kv_equal": false' && [ "$(field n_bad_blocks)" = 1 ] &&
 	[ "$(field first_bad_token)" -le 1590 ] &&
 	[ "$(($(field first_bad_token) + $(field block_tokens)))" -gt 1590 ]
@@ -133,7 +143,8 @@ export KVCACHED_RUNTIME_DIR
 run 0 status && has "Host pool   128 MiB" && has "0 sequences, 0 snapshots"
 verdict $? "status shows the pool of the daemon"
 
-run 0 demo --tokens 24 --keep --runtime-dir "$work/run" && has "Kept:" && run 0 ls --names
+run 0 demo --tokens 24 --keep --runtime-dir "$work/run" && has "Kept:" &&
+	has "Left out: a daemon that others may use" && run 0 ls --names
 prefix=$(sed -n 's|/prompt$||p' "$work/out" | grep -v int8)
 [ -n "$prefix" ] && [ "$(wc -l <"$work/out")" = 10 ] && has "$prefix/sample-4" &&
 	has "$prefix/int8/sample-4"
