@@ -204,6 +204,10 @@ const struct kv_block_digest *arena_digest(const struct arena *arena, uint32_t b
 
 void arena_digest_forget(struct arena *arena, uint32_t block);
 
+/* The core has read and written through the mapping: it lets go of the pages, which stay in the
+ * arena. */
+void arena_unmap_pages(const struct arena *arena);
+
 /* Bytes of pages that are really there. */
 uint64_t arena_resident_bytes(const struct arena *arena);
 

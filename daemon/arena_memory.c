@@ -302,6 +302,11 @@ int arena_write(const struct arena *arena, uint32_t block, uint32_t region, uint
 	return 0;
 }
 
+void arena_unmap_pages(const struct arena *arena)
+{
+	madvise(arena->base, arena->n_bytes, MADV_DONTNEED);
+}
+
 uint64_t arena_resident_bytes(const struct arena *arena)
 {
 	struct stat st;

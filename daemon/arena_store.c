@@ -190,6 +190,7 @@ struct arena *arenas_make_own(struct core *core, const struct layout_entry *layo
 
 void arenas_give_up(struct core *core, struct arena *arena)
 {
+	arena_unmap_pages(arena);
 	arena_ungrant(arena, 0, arena->n_blocks);
 	arenas_touch(core, arena);
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define QUEUE 1024u /* transfers of all jobs that wait: more than they ever have at once */
+
 /* ---- the engine in the loop --------------------------------------------------------------- */
 
 static void set_timer(struct disk *disk)
@@ -63,7 +65,7 @@ static void close_all(struct disk *disk)
 static int open_all(struct disk *disk)
 {
 	const struct settings *settings = disk->core->env->settings;
-	struct io_options io = {.kind = (enum io_kind)settings->io};
+	struct io_options io = {.kind = (enum io_kind)settings->io, .queue = QUEUE};
 	struct store_options options = {.dir = settings->disk_dir,
 					.max_bytes = settings->disk_bytes,
 					.preallocate = settings->preallocate == SETTINGS_ON};
@@ -161,6 +163,15 @@ int disk_aim(struct disk *disk, store_place place, struct io_request *request, s
 	request->off = store_off(disk->store, place);
 	request->deadline_ns = core_now_ns(disk->core) + DISK_DEADLINE_NS;
 	return 0;
+}
+
+void disk_drop_image(struct disk *disk, store_place place)
+{
+	struct saved *saved;
+
+	while ((saved = store_saved_naming(disk->store, place)) != NULL)
+		store_saved_set_aside(disk->store, saved, "an image of it is damaged");
+	store_drop(disk->store, place);
 }
 
 int disk_fail(const struct disk *disk, int result, const char *what, struct errbuf *err)

@@ -41,6 +41,10 @@ struct disk *disk_of(struct core *core, struct errbuf *err);
 /* Fills file and offset of a transfer of the image at a place, and its deadline. -1 with err. */
 int disk_aim(struct disk *disk, store_place place, struct io_request *request, struct errbuf *err);
 
+/* The image at a place is damaged: it is not found any more, so that a save writes it anew, and what
+ * was saved with it is set aside. */
+void disk_drop_image(struct disk *disk, store_place place);
+
 /* As io_submit(). */
 int disk_submit(struct disk *disk, struct io_request *request);
 

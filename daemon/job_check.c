@@ -65,9 +65,7 @@ static bool is_lost(int result)
 
 static void compare(struct check *check)
 {
-	struct store *store = check->disk->store;
 	struct store_check found = {{0}};
-	struct saved *saved;
 
 	if (check->result == 0)
 		store_image_check(check->seed, check->buffer, check->n_bytes, &found);
@@ -79,9 +77,7 @@ static void compare(struct check *check)
 	check->n_bad++;
 	if (!check->repair)
 		return;
-	while ((saved = store_saved_naming(store, check->place)) != NULL)
-		store_saved_set_aside(store, saved, "an image of it is damaged");
-	store_drop(store, check->place);
+	disk_drop_image(check->disk, check->place);
 }
 
 /* The next image, or the end. */

@@ -30,6 +30,7 @@
 #include "proto/runtime.h"
 
 #define SLICE_BLOCKS 64u
+#define ROOM_BYTES (UINT64_C(64) << 10) /* for records in the catalogue, but lists of blocks */
 #define REST_BYTES (UINT64_C(512) << 10)
 #define READS_MAX 8u
 #define READ_BYTES_MOST (UINT64_C(16) << 20) /* of all reads in flight, if more than one */
@@ -180,10 +181,12 @@ static void check_image(struct load *load, const struct load_read *read)
 	image_hash(load->check, check.bytes);
 	if (memcmp(check.bytes,
 		   group_of(load, read->group)->checks.data + read->index * STORE_CHECK_BYTES,
-		   sizeof(check.bytes)) != 0)
+		   sizeof(check.bytes)) != 0) {
 		say_damaged(load, read);
-	else if (has_digest)
+		disk_drop_image(load->disk, group_of(load, read->group)->places[read->index]);
+	} else if (has_digest) {
 		image_hash(load->block, load->digests[read->group][read->index].bytes);
+	}
 }
 
 static void on_read(struct io_request *request, int result)
@@ -399,6 +402,17 @@ static void make_object(struct load *load, struct object *old)
 			   object->uid, object->state->head.length_tokens);
 }
 
+/* What make_object() logs must find room: there is no way back from it. */
+static int check_room(struct load *load, struct errbuf *err)
+{
+	const struct state *state = load->state;
+	uint64_t n_bytes = ROOM_BYTES + state->head.n_marks * sizeof(struct cat_mark);
+
+	for (uint32_t g = 0; g < state->layout->layout->n_layer_groups; g++)
+		n_bytes += state->n_blocks[g] * sizeof(struct cat_digest);
+	return catalogue_room(&load->core->catalogue, n_bytes, err);
+}
+
 static enum job_step finish(struct load *load)
 {
 	struct job *job = load->job;
@@ -415,7 +429,7 @@ static enum job_step finish(struct load *load)
 	}
 	if (names_check(load->core, load->uid, load->name, load->replace, &old, &job->err) ||
 	    objects_check_quota(load->core, job->session->user, 1, &job->err) ||
-	    state_count_arenas(load->core, load->state, &job->err))
+	    check_room(load, &job->err) || state_count_arenas(load->core, load->state, &job->err))
 		return JOB_FAIL;
 	make_object(load, old);
 	state_commit(load->core);
@@ -561,6 +575,7 @@ static enum cmd_step run_load(struct command *cmd)
 	struct load *load;
 
 	if (!disk || jobs_check_quota(cmd) || kv_name_check(request->name, &cmd->err) ||
+	    catalogue_room(&cmd->core->catalogue, ROOM_BYTES, &cmd->err) ||
 	    names_check(cmd->core, cmd->session->uid, name, request->replace, &old, &cmd->err) ||
 	    objects_check_quota(cmd->core, cmd->session->user, 1, &cmd->err))
 		return CMD_FAIL;

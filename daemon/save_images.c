@@ -237,6 +237,7 @@ static int make_buffers(struct save *save, struct errbuf *err)
 		return errbuf_errno(err, KV_ENOMEM, errno, "no memory for buffers of %llu bytes",
 				    (unsigned long long)save->memory_bytes);
 	}
+	madvise(save->memory, save->memory_bytes, MADV_HUGEPAGE); /* few pieces for the disk */
 	io_memory_add(save->disk->io, save->memory, save->memory_bytes);
 	for (uint32_t i = 0; i < save->n_buffers; i++) {
 		save->buffers[i].save = save;

@@ -233,6 +233,8 @@ void store_drop(struct store *store, store_place place)
 	uint32_t i;
 	struct slot *slot = store_slot(store, place, &slots, &i);
 
+	if (slot && slot->state == SLOT_DROPPED)
+		return; /* another reader of it was faster */
 	if (!slot || slot->state != SLOT_READY) {
 		refuse(store, "drop", place);
 		return;

@@ -91,7 +91,8 @@ void store_abort(struct store *store, store_place place);
 bool store_use(struct store *store, store_place place);
 void store_unuse(struct store *store, store_place place);
 
-/* The image turned out to be damaged: it is not found any more, and goes with its last use. */
+/* The image turned out to be damaged: it is not found any more, and goes with its last use. Nothing
+ * if that was said before. */
 void store_drop(struct store *store, store_place place);
 
 /* Where it is: slot file (its descriptor, for io_file_add; open until store_close(), at most 64

@@ -20,6 +20,8 @@ static bool has_lower(const float *values, float least)
 	uint64_t halves[2];
 	lanes x;
 
+	for (uint32_t i = 0; i < GROUP; i += KV_POLICY_LINE)
+		__builtin_prefetch(values + i + KV_POLICY_AHEAD);
 	for (uint32_t i = 0; i < GROUP; i += LANES) {
 		memcpy(&x, values + i, sizeof(x));
 		any |= x < least;

@@ -15,6 +15,10 @@ extern const struct kvc_policy_ops kv_policy_dense, kv_policy_ring, kv_policy_la
 	kv_policy_smart_lastrec, kv_policy_h2o, kv_policy_h2o_orig, kv_policy_h2o_vlen,
 	kv_policy_qh2o, kv_policy_qh2o_vlen;
 
+/* Numbers that come from memory together, and how many before they are needed they are asked for. */
+#define KV_POLICY_LINE 16u
+#define KV_POLICY_AHEAD 512u
+
 /* The policy of that name, or NULL. */
 const struct kvc_policy_ops *kv_policy_named(const char *name);
 

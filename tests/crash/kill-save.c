@@ -287,6 +287,7 @@ static void world_end(struct world *w)
 		while (w->saved[i].n)
 			unsave(w, i);
 	assert_int_equal(used_bytes(w), 0);
+	assert_true(w->n_unanswered > 0); /* else nothing was tried */
 	printf("%llu operations, %u deaths of the last daemon's core, %llu without an answer: "
 	       "%llu done, %llu not\n",
 	       (unsigned long long)w->n_ops, kt_gauges(w->client.session).n_core_restarts,

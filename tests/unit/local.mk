@@ -70,13 +70,16 @@ saved_world = tests/unit/saved-world.c tests/unit/saved-world.h $(craft)
 unit_tests += \
 	tests/unit/test-core-saved \
 	tests/unit/test-core-saved-busy \
-	tests/unit/test-core-saved-hostile
+	tests/unit/test-core-saved-hostile \
+	tests/unit/test-core-saved-model
 tests_unit_test_core_saved_SOURCES = tests/unit/test-core-saved.c $(saved_world)
 tests_unit_test_core_saved_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 tests_unit_test_core_saved_busy_SOURCES = tests/unit/test-core-saved-busy.c $(saved_world)
 tests_unit_test_core_saved_busy_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 tests_unit_test_core_saved_hostile_SOURCES = tests/unit/test-core-saved-hostile.c $(saved_world)
 tests_unit_test_core_saved_hostile_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
+tests_unit_test_core_saved_model_SOURCES = tests/unit/test-core-saved-model.c $(saved_world)
+tests_unit_test_core_saved_model_LDADD = libkvtest.la libkvdaemon.la $(XXHASH_LIBS)
 tests_unit_test_recover_rows_SOURCES = tests/unit/test-recover-rows.c $(craft)
 tests_unit_test_recover_rows_LDADD = libkvtest.la libkvdaemon.la
 

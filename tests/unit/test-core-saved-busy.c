@@ -3,6 +3,7 @@
  * same name, checks and repairs besides, an end that the disk does not let happen; and layouts of
  * every shape.
  */
+#include <fcntl.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "daemon/disk.h"
 #include "daemon/image.h"
+#include "daemon/jobs.h"
 #include "daemon/leave.h"
 #include "daemon/objects.h"
 #include "tests/support/runner.h"
@@ -194,6 +196,33 @@ static void test_check_out_of_resources(void **state)
 	assert_int_equal(result.status, KV_ECORRUPT);
 	assert_int_equal(world_stats(&w).n_set_aside, 1);
 	world_end(&w);
+}
+
+/* A read that does not come back ends the check at its deadline, or when it is cancelled. */
+static void test_check_lost(void **state)
+{
+	struct world_result result;
+	struct world w;
+	uint64_t id;
+
+	(void)state;
+	for (int cancels = 0; cancels < 2; cancels++) {
+		begin_operator(&w, "read:2:lost");
+		id = start_check(&w, true);
+		for (int i = 0; i < 20; i++)
+			loop_once(w.f->env.loop, 1);
+		assert_true(world_runs(&w, id));
+		if (cancels)
+			assert_int_equal(world_cancel(&w, id), JOB_CANCELLED);
+		else
+			w.f->offset_ns += DISK_DEADLINE_NS;
+		result = world_finish(&w, id);
+		assert_int_equal(result.status, cancels ? KV_ECANCELLED : KV_EIO);
+		assert_int_equal(world_stats(&w).n_set_aside, 0);
+		result = world_check(&w, true);
+		world_assert_ok(&result);
+		world_end(&w);
+	}
 }
 
 /* ---- the end ----------------------------------------------------------------------------------- */
@@ -471,6 +500,32 @@ static void test_keeper_is_full(void **state)
 	world_end(&w);
 }
 
+/* The books have room for so much: at the command, or not any more when all is read. */
+static void test_catalogue_is_full(void **state)
+{
+	struct catalogue *catalogue;
+	struct world_result result;
+	struct world w;
+	uint64_t used, id;
+
+	(void)state;
+	begin_operator(&w, "read:2:late=20");
+	catalogue = &w.f->core->catalogue;
+	used = world_used_bytes(&w);
+	id = world_start_load(&w, "snap", "loaded");
+	catalogue->end_off = catalogue->write_off = CATALOGUE_BYTES_MAX - 16384;
+	catalogue->ready_off = CATALOGUE_BYTES_MAX;
+	catalogue->rewritten_end_off = CATALOGUE_BYTES_MAX; /* not stale */
+	assert_int_equal(fallocate(catalogue->fd, 0, (off_t)CATALOGUE_BYTES_MAX - 16384, 16384), 0);
+	result = world_finish(&w, id);
+	assert_int_equal(result.status, KV_ENOMEM);
+	assert_null(world_find(&w, "loaded"));
+	assert_int_equal(world_used_bytes(&w), used);
+	result = world_load(&w, "snap", "loaded", 0);
+	assert_int_equal(result.status, KV_ENOMEM);
+	world_end(&w);
+}
+
 /* What no command should say. */
 static void test_absurd_requests(void **state)
 {
@@ -523,6 +578,7 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("of two saves of one name one wins, whole", test_one_name),
 	KT_TEST("repairs beside saves and loads set aside what is damaged", test_repairs_besides),
 	KT_TEST("a check does not take a lack of room for damage", test_check_out_of_resources),
+	KT_TEST("a check whose read is lost ends", test_check_lost),
 	KT_TEST("an orderly end does not wait longer than its limit", test_leave_stuck),
 	KT_TEST("an orderly end that is asked for twice is at once", test_leave_twice),
 	KT_TEST("an opaque layout comes back", test_opaque),
@@ -532,6 +588,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("what a writer appends meanwhile is in no image", test_writer_goes_on),
 	KT_TEST("the limit of jobs is of saves, loads and checks", test_job_limit),
 	KT_TEST("a load that the keeper has no room for changes nothing", test_keeper_is_full),
+	KT_TEST("a load that the catalogue has no room for changes nothing",
+		test_catalogue_is_full),
 	KT_TEST("requests that nobody should make are refused", test_absurd_requests),
 };
 

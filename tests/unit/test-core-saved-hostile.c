@@ -3,7 +3,7 @@
  * are right and whose contents lie, and the end of anything at any moment. Whatever happens, the
  * core lives, the gauges add up, and the next try succeeds.
  */
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -432,6 +432,214 @@ static void test_load_cancelled(void **state)
 	}
 }
 
+/* The core ends while reads and writes do not come back. */
+static void test_core_ends_lost(void **state)
+{
+	struct world_result result;
+	struct world w;
+	uint64_t used;
+
+	(void)state;
+	setenv("KV_IO_FAULTS", "write:3+5:lost,read:2+3:lost", 1);
+	world_begin_as(&w, &world_fields, WORLD_UID, true);
+	snapshot(&w, KV_JOURNAL_REPLAY);
+	used = world_used_bytes(&w);
+	world_start_save(&w, "snap", "one", false);
+	rounds(&w, 5);
+	unsetenv("KV_IO_FAULTS");
+	assert_int_equal(fake_core_restart(w.f), 0);
+	fake_client_again(w.a.c);
+	assert_int_equal(world_used_bytes(&w), used);
+	assert_int_equal(world_stats(&w).n_saved, 0);
+	setenv("KV_IO_FAULTS", "read:2+3:lost", 1);
+	assert_int_equal(fake_core_restart(w.f), 0);
+	fake_client_again(w.a.c);
+	unsetenv("KV_IO_FAULTS");
+	result = world_save(&w, "snap", "one", false);
+	world_assert_ok(&result);
+	world_start_load(&w, "one", "loaded");
+	rounds(&w, 5);
+	assert_true(world_used_bytes(&w) > used);
+	assert_int_equal(fake_core_restart(w.f), 0);
+	fake_client_again(w.a.c);
+	assert_null(world_find(&w, "loaded"));
+	assert_int_equal(world_used_bytes(&w), used);
+	result = world_load(&w, "one", "loaded", 0);
+	world_assert_ok(&result);
+	world_end(&w);
+}
+
+/* ---- slot files and room ---------------------------------------------------------------------- */
+
+/* A slot file that has been cut: named as damage, and repaired by saving again. */
+static void test_cut_slot_file(void **state)
+{
+	struct world_result result;
+	struct world w;
+	char path[600];
+	uint64_t used;
+
+	(void)state;
+	begin_saved(&w, KV_JOURNAL_NONE);
+	used = world_used_bytes(&w);
+	snprintf(path, sizeof(path), "%s/blocks-4096.data", w.settings.disk_dir);
+	assert_int_equal(truncate(path, 4096 + 512), 0);
+	result = world_load(&w, "snap", "again", 0);
+	assert_int_equal(result.status, KV_ECORRUPT);
+	assert_null(world_find(&w, "again"));
+	world_wait_transfers(&w);
+	assert_int_equal(world_used_bytes(&w), used);
+	world_reboot(&w, &world_fields);
+	result = world_load(&w, "snap", "", 0);
+	assert_int_not_equal(result.status, KV_OK);
+	snapshot(&w, KV_JOURNAL_NONE);
+	result = world_save(&w, "snap", "", true);
+	world_assert_ok(&result);
+	result = world_load(&w, "snap", "again", 0);
+	world_assert_ok(&result);
+	world_end(&w);
+}
+
+/* The pool has room for so many bytes of a snapshot, never for all: whatever group it is that does
+ * not fit, nothing is held. */
+static void test_quota_in_each_group(void **state)
+{
+	struct world_result result;
+	struct world w;
+	uint64_t used, all;
+
+	(void)state;
+	begin_saved(&w, KV_JOURNAL_REPLAY);
+	used = world_used_bytes(&w);
+	result = world_load(&w, "snap", "again", 0);
+	world_assert_ok(&result);
+	all = world_used_bytes(&w) - used;
+	remove_object(&w, "again");
+	assert_int_equal(world_used_bytes(&w), used);
+	for (uint64_t room = 1; room < all; room += all / 37) {
+		w.f->core->pool.user_bytes_max = used + room;
+		result = world_load(&w, "snap", "again", 0);
+		assert_int_equal(result.status, KV_EQUOTA);
+		assert_int_equal(world_used_bytes(&w), used);
+	}
+	w.f->core->pool.user_bytes_max = used + all;
+	result = world_load(&w, "snap", "again", 0);
+	world_assert_ok(&result);
+	world_end(&w);
+}
+
+/* A store that has room for some images of a snapshot only. */
+static void test_store_is_full(void **state)
+{
+	struct world_result result;
+	struct world w;
+
+	(void)state;
+	world_begin(&w, &world_fields);
+	snapshot(&w, KV_JOURNAL_REPLAY);
+	for (uint64_t n = 0; n < 3; n++) {
+		w.settings.disk_bytes = n * 20480;
+		world_reboot(&w, &world_fields);
+		snapshot(&w, KV_JOURNAL_REPLAY);
+		result = world_save(&w, "snap", "", false);
+		assert_int_equal(result.status, KV_EPOOL);
+		world_wait_transfers(&w);
+		assert_int_equal(world_stats(&w).used_bytes, 0);
+		assert_int_equal(world_stats(&w).n_saved, 0);
+	}
+	w.settings.disk_bytes = 32u << 20;
+	world_reboot(&w, &world_fields);
+	snapshot(&w, KV_JOURNAL_REPLAY);
+	result = world_save(&w, "snap", "", false);
+	world_assert_ok(&result);
+	world_end(&w);
+}
+
+/* ---- part of it --------------------------------------------------------------------------------- */
+
+/* Each length of what was only appended, in a layout with a window that is not full. */
+static void test_each_length(void **state)
+{
+	static struct kv_layer layers[2] = {{2, 8, 8, 0}, {1, 8, 8, 24}};
+	struct kv_layout layout = world_fields;
+	struct world_result result;
+	struct kv_head head;
+	struct world w;
+
+	(void)state;
+	layout.layers = layers;
+	layout.n_planes = 1;
+	world_begin(&w, &layout);
+	head = world_head(&w, KV_JOURNAL_NONE, 0);
+	world_make(&w, "live", &head);
+	craft_snapshot(&w.a, "live", "snap");
+	result = world_save(&w, "snap", "", false);
+	world_assert_ok(&result);
+	world_reboot(&w, &layout);
+	for (uint64_t n = 1; n <= WORLD_LENGTH; n++) {
+		struct world_result verified;
+
+		result = world_load(&w, "snap", "cut", n);
+		world_assert_ok(&result);
+		assert_int_equal(world_find(&w, "cut")->state->head.length_tokens, n);
+		verified = world_verify(&w, "cut");
+		world_assert_ok(&verified);
+		assert_memory_equal(verified.digest, result.digest, sizeof(result.digest));
+		remove_object(&w, "cut");
+		assert_int_equal(world_used_bytes(&w), 0);
+	}
+	world_end(&w);
+}
+
+/* A window that is full, a journal or sequence planes: no part of it is known. */
+static void test_no_part(void **state)
+{
+	struct world_result result;
+	struct world w;
+	uint64_t used;
+
+	(void)state;
+	for (int mode = 0; mode < 3; mode++) {
+		begin_saved(&w, (enum kv_journal_mode)mode);
+		used = world_used_bytes(&w);
+		for (uint64_t n = 1; n < WORLD_LENGTH; n++) {
+			result = world_load(&w, "snap", "cut", n);
+			assert_int_equal(result.status, KV_EUNSUPPORTED);
+			assert_int_equal(world_used_bytes(&w), used);
+		}
+		world_end(&w);
+	}
+}
+
+/* ---- whose session has ended ------------------------------------------------------------------- */
+
+static void test_session_of_arena_ended(void **state)
+{
+	struct world_result result, verified;
+	struct world w;
+
+	(void)state;
+	world_begin(&w, &world_fields);
+	snapshot(&w, KV_JOURNAL_REPLAY);
+	craft_end(&w.a);
+	craft_begin(&w.a, w.f, WORLD_UID, &world_fields);
+	w.layout = w.a.layout;
+	verified = world_verify(&w, "snap");
+	world_assert_ok(&verified);
+	result = world_save(&w, "snap", "", false);
+	world_assert_ok(&result);
+	result = world_save(&w, "live", "parked", false);
+	world_assert_ok(&result);
+	world_reboot(&w, &world_fields);
+	result = world_load(&w, "snap", "", 0);
+	world_assert_ok(&result);
+	assert_memory_equal(result.digest, verified.digest, sizeof(result.digest));
+	result = world_load(&w, "parked", "live", 0);
+	world_assert_ok(&result);
+	craft_takeover(&w.a, 0, "live", 64);
+	world_end(&w);
+}
+
 static const struct CMUnitTest tests[] = {
 	KT_TEST("a saved file that lies is refused", test_lies),
 	KT_TEST("a saved file with fields of any length cannot end the core", test_long_lies),
@@ -441,6 +649,13 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("what is removed or replaced while it is loaded stays until then", test_saved_goes),
 	KT_TEST("a snapshot that is removed while it is saved is saved", test_source_goes),
 	KT_TEST("a load can be cancelled at any moment", test_load_cancelled),
+	KT_TEST("a core that ends while transfers are lost leaves nothing", test_core_ends_lost),
+	KT_TEST("a slot file that was cut is damage", test_cut_slot_file),
+	KT_TEST("a load over the quota in any group holds nothing", test_quota_in_each_group),
+	KT_TEST("a store that is full in the middle of a save holds nothing", test_store_is_full),
+	KT_TEST("any length of what was only appended is loaded", test_each_length),
+	KT_TEST("no length of what has windows, journals or planes is", test_no_part),
+	KT_TEST("what an ended session left is saved and comes back", test_session_of_arena_ended),
 };
 
 KT_MAIN(tests)

@@ -186,6 +186,7 @@ static void test_damaged(void **state)
 	(void)state;
 	world_begin(&w, &world_fields);
 	head = world_head(&w, KV_JOURNAL_NONE, 0);
+	srand(1);
 	world_make(&w, "live", &head);
 	craft_snapshot(&w.a, "live", "snap");
 	result = world_save(&w, "snap", "", false);
@@ -198,8 +199,18 @@ static void test_damaged(void **state)
 	assert_non_null(strstr(result.detail, "block 0 of group 0"));
 	assert_null(world_find(&w, "snap"));
 	assert_int_equal(world_used_bytes(&w), used);
+	assert_int_equal(world_stats(&w).n_set_aside, 1);
 	result = world_check(&w, false);
 	assert_int_equal(result.status, KV_EPERM);
+	/* the same bytes, saved again, do not rest on the damaged block */
+	srand(1);
+	world_make(&w, "live", &head);
+	craft_snapshot(&w.a, "live", "snap");
+	result = world_save(&w, "snap", "", false);
+	world_assert_ok(&result);
+	assert_int_equal(result.n_known, result.n_blocks - 1);
+	result = world_load(&w, "snap", "again", 0);
+	world_assert_ok(&result);
 	world_end(&w);
 }
 
