@@ -1225,7 +1225,7 @@ struct kvc_load_options {
  * are fewer), KVC_EUNSUPPORTED and KVC_EJOURNAL (a journal, a ring or sequence planes: what they
  * were at n_tokens the blocks do not say). progress, result and deadline as in kvc_save.
  * KVC_ENOTFOUND (nothing is saved by that name), KVC_EEXIST, KVC_ECORRUPT (the text names the
- * block), KVC_EIO, KVC_EPOOL and KVC_EQUOTA (of memory, or of what there may be), KVC_EUNSUPPORTED
+ * block; all that was saved with it is set aside and not found any more), KVC_EIO, KVC_EPOOL and KVC_EQUOTA (of memory, or of what there may be), KVC_EUNSUPPORTED
  * (no disk pool), KVC_ECANCELLED, KVC_ERESTARTED. Any thread.
  */
 KVC_PUBLIC int kvc_load(kvc_session *session, const char *name,

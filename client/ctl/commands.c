@@ -153,7 +153,8 @@ const struct ctl_command ctl_commands[] = {
 	 save_options, 1, MANY, CTL_NAMES, cmd_save},
 	{"load", "NAME...", "Load what was saved back into memory",
 	 "It is there once every byte has been compared with its checksum and the whole\n"
-	 "with its digest. Exit code 4 if something is damaged; nothing is loaded then.",
+	 "with its digest. Exit code 4 if something is damaged: nothing is loaded then,\n"
+	 "and what was saved with the damaged block is set aside.",
 	 load_options, 1, MANY, CTL_SAVED, cmd_load},
 	{"saved ls", "[PREFIX]", "List what is saved",
 	 "PREFIX lists only those whose names begin so. AGE is that of the save.", ls_options, 0, 1,

@@ -1,8 +1,8 @@
 /*
  * What the processes of the fourth act do. One saves the prompt's snapshot before everything is
  * stopped; one loads it from the daemon that was started again on the same folder; then samplers
- * do what those of the first act did (demo_role.c). The last one flips a byte of a slot file, is
- * refused, and flips it back.
+ * do what those of the first act did (demo_role.c). The last one flips a bit of a slot file, is
+ * refused, and saves the prompt once more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -98,12 +98,13 @@ int play_load(struct role *r, struct errbuf *err)
 /* ---- damage ------------------------------------------------------------------------------- */
 
 /* Flips a bit in a block in the middle of the prompt, which was the first to be saved. */
-static int flip_on_disk(const struct role *r, const char *path, struct errbuf *err)
+static int flip_on_disk(const struct role *r, struct errbuf *err)
 {
 	const struct demo_disk *saved = &r->settings->saved;
 	uint64_t slot_bytes = (saved->n_bytes / saved->n_blocks + PAGE_BYTES - 1) / PAGE_BYTES *
 			      PAGE_BYTES;
 	off_t at = (off_t)(saved->n_blocks / 2 * slot_bytes + slot_bytes / 3);
+	char *path = ctl_format("%s/store/blocks-%" PRIu64 ".data", r->settings->dir, slot_bytes);
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	uint8_t byte;
 	bool done;
@@ -113,28 +114,32 @@ static int flip_on_disk(const struct role *r, const char *path, struct errbuf *e
 	done = done && pwrite(fd, &byte, 1, at) == 1 && fdatasync(fd) == 0;
 	if (fd >= 0)
 		close(fd);
-	return done ? 0 : errbuf_errno(err, KV_EIO, errno, "%s", path);
+	if (!done)
+		errbuf_errno(err, KV_EIO, errno, "%s", path);
+	free(path);
+	return done ? 0 : -1;
+}
+
+/* Without the damaged block, for it is in memory. */
+static int save_again(struct role *r, const char *name, struct errbuf *err)
+{
+	const struct kvc_save_options options = {.size = sizeof(options), .replace = 1};
+
+	return kvc_save(r->session, name, &options, NULL, NULL, NULL) ? kv_sequence_error(err) : 0;
 }
 
 int play_damage(struct role *r, struct errbuf *err)
 {
-	const struct demo_disk *saved = &r->settings->saved;
-	uint64_t pages = (saved->n_bytes / saved->n_blocks + PAGE_BYTES - 1) / PAGE_BYTES;
 	char *name = role_name(r, "prompt"), *other = role_name(r, "damaged");
 	struct kvc_load_options options = {.size = sizeof(options), .name = other};
-	char *path = ctl_format("%s/store/blocks-%" PRIu64 ".data", r->settings->dir,
-				pages * PAGE_BYTES);
 	int rc = role_attach(r, err);
 
 	if (rc == 0)
-		rc = flip_on_disk(r, path, err);
-	if (rc == 0) {
-		if (kvc_load(r->session, name, &options, NULL, NULL, NULL))
-			rc = take_refusal(r, err);
-		if (flip_on_disk(r, path, err))
-			rc = -1;
-	}
-	free(path);
+		rc = flip_on_disk(r, err);
+	if (rc == 0 && kvc_load(r->session, name, &options, NULL, NULL, NULL))
+		rc = take_refusal(r, err);
+	if (rc == 0)
+		rc = save_again(r, name, err);
 	free(other);
 	free(name);
 	return rc;
