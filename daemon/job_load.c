@@ -40,7 +40,7 @@ struct load_read {
 	struct io_request request;
 	struct iovec *iov;
 	char *buffer; /* room for an image, or for what fills its last page */
-	bool is_busy, is_read, is_direct;
+	bool is_busy, is_read, is_direct, is_second;
 	uint32_t group;
 	uint64_t index;
 };
@@ -157,8 +157,8 @@ static void say_damaged(struct load *load, const struct load_read *read)
 	fail(load, &fault);
 }
 
-/* The bytes are in the arena: are they those that were saved? */
-static void check_image(struct load *load, const struct load_read *read)
+/* The bytes are in the arena: are they those that were saved? Then their digest is taken. */
+static bool check_image(struct load *load, const struct load_read *read)
 {
 	const struct kv_layout *layout = load->state->layout->layout;
 	struct store_identity identity = image_identity(layout, read->group, load->uid);
@@ -181,43 +181,11 @@ static void check_image(struct load *load, const struct load_read *read)
 	image_hash(load->check, check.bytes);
 	if (memcmp(check.bytes,
 		   group_of(load, read->group)->checks.data + read->index * STORE_CHECK_BYTES,
-		   sizeof(check.bytes)) != 0) {
-		say_damaged(load, read);
-		disk_drop_image(load->disk, group_of(load, read->group)->places[read->index]);
-	} else if (has_digest) {
+		   sizeof(check.bytes)) != 0)
+		return false;
+	if (has_digest)
 		image_hash(load->block, load->digests[read->group][read->index].bytes);
-	}
-}
-
-static void on_read(struct io_request *request, int result)
-{
-	struct load_read *read = request->arg;
-	struct load *load = read->load;
-	struct errbuf fault;
-
-	read->is_read = result == 0;
-	if (result == 0)
-		return;
-	disk_fail(load->disk, result, "a block cannot be read", &fault);
-	fail(load, &fault);
-	wake(load);
-}
-
-static void on_settled(struct io_request *request)
-{
-	struct load_read *read = request->arg;
-	struct load *load = read->load;
-
-	if (read->is_read && !load->failed && load->job) {
-		if (!read->is_direct)
-			scatter(load, read);
-		check_image(load, read);
-		load->job->n_done_bytes += image_bytes(load->state->layout->layout, read->group);
-		load->job->n_blocks++;
-	}
-	read->is_busy = false;
-	load->n_in_flight--;
-	wake(load);
+	return true;
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */
@@ -255,6 +223,71 @@ static void aim_memory(struct load *load, struct load_read *read, uint64_t room,
 	read->request.n_iov = n;
 }
 
+static void on_settled(struct io_request *request);
+
+static void on_read(struct io_request *request, int result)
+{
+	struct load_read *read = request->arg;
+	struct load *load = read->load;
+	struct errbuf fault;
+
+	read->is_read = result == 0;
+	if (result == 0)
+		return;
+	disk_fail(load->disk, result, "a block cannot be read", &fault);
+	fail(load, &fault);
+	wake(load);
+}
+
+/* The image of read->group and read->index on its way. 0; 1: the engine is full; -1: failed. */
+static int send_read(struct load *load, struct load_read *read)
+{
+	struct store *store = load->disk->store;
+	store_place place = group_of(load, read->group)->places[read->index];
+
+	read->request = (struct io_request){
+		.op = IO_READ, .done = on_read, .settled = on_settled, .arg = read};
+	if (disk_aim(load->disk, place, &read->request, &load->job->err))
+		return -1;
+	aim_memory(load, read, store_room_bytes(store, place), store_align(store, place));
+	return disk_submit(load->disk, &read->request) ? 1 : 0;
+}
+
+/* What was read is wrong. Once, it may be the way and not the disk: it is read again before the
+ * image, and all that was saved with it, is given up. True: it is on its way. */
+static bool read_again(struct load *load, struct load_read *read)
+{
+	if (!read->is_second) {
+		read->is_second = true;
+		if (send_read(load, read) == 0)
+			return true;
+	}
+	say_damaged(load, read);
+	disk_drop_image(load->disk, group_of(load, read->group)->places[read->index]);
+	return false;
+}
+
+static void on_settled(struct io_request *request)
+{
+	struct load_read *read = request->arg;
+	struct load *load = read->load;
+
+	if (read->is_read && !load->failed && load->job) {
+		if (!read->is_direct)
+			scatter(load, read);
+		if (check_image(load, read)) {
+			load->job->n_done_bytes += image_bytes(load->state->layout->layout,
+							       read->group);
+			load->job->n_blocks++;
+		} else if (read_again(load, read)) {
+			return;
+		}
+	}
+	read->is_busy = false;
+	load->n_in_flight--;
+	wake(load);
+}
+
 static struct load_read *free_read(struct load *load)
 {
 	for (uint32_t i = 0; i < load->n_reads; i++)
@@ -263,29 +296,23 @@ static struct load_read *free_read(struct load *load)
 	return NULL;
 }
 
-/* The next image on its way. 1; 0: the engine is full; -1: failed. */
+/* The next image on its way. As send_read(). */
 static int begin_read(struct load *load, struct load_read *read)
 {
-	uint32_t g = load->image.group;
-	store_place place = group_of(load, g)->places[load->image.index];
-	struct store *store = load->disk->store;
+	int rc;
 
 	*read = (struct load_read){.load = load,
 				   .iov = read->iov,
 				   .buffer = read->buffer,
-				   .group = g,
+				   .group = load->image.group,
 				   .index = load->image.index};
-	read->request = (struct io_request){
-		.op = IO_READ, .done = on_read, .settled = on_settled, .arg = read};
-	if (disk_aim(load->disk, place, &read->request, &load->job->err))
-		return -1;
-	aim_memory(load, read, store_room_bytes(store, place), store_align(store, place));
-	if (disk_submit(load->disk, &read->request))
-		return 0;
+	rc = send_read(load, read);
+	if (rc)
+		return rc;
 	read->is_busy = true;
 	load->n_in_flight++;
 	load->image.index++;
-	return 1;
+	return 0;
 }
 
 static bool next_block(struct load *load)
@@ -309,8 +336,8 @@ static enum job_step step_read(struct load *load)
 		if (!read)
 			return JOB_WAIT;
 		rc = begin_read(load, read);
-		if (rc <= 0)
-			return rc ? JOB_FAIL : JOB_MORE;
+		if (rc)
+			return rc < 0 ? JOB_FAIL : JOB_MORE;
 	}
 	if (next_block(load))
 		return JOB_MORE;

@@ -214,6 +214,44 @@ static void test_damaged(void **state)
 	world_end(&w);
 }
 
+/* What is read wrong once, and right the second time, is loaded, and nothing is set aside. */
+static void test_read_twice(void **state)
+{
+	struct kv_head head;
+	struct world_result result;
+	struct world w;
+	Kv__Wire__Reply *reply;
+	uint64_t id;
+	COMMAND(LOAD, load, Load);
+
+	(void)state;
+	setenv("KV_IO_FAULTS", "read:8:late=400", 1); /* the second read of block 0 */
+	world_begin(&w, &world_fields);
+	unsetenv("KV_IO_FAULTS");
+	head = world_head(&w, KV_JOURNAL_NONE, 0);
+	world_make(&w, "live", &head);
+	craft_snapshot(&w.a, "live", "snap");
+	result = world_save(&w, "snap", "", false);
+	world_assert_ok(&result);
+	assert_int_equal(result.n_blocks, 7);
+	world_damage(&w);
+	kv__wire__load__init(&command);
+	command.name = (char *)"snap";
+	command.as_name = (char *)"again";
+	reply = fake_call(w.a.c, &request);
+	assert_int_equal(reply->status, KV_OK);
+	id = reply->job->job_id;
+	kv__wire__reply__free_unpacked(reply, NULL);
+	for (int i = 0; i < 20; i++)
+		loop_once(w.f->env.loop, 5);
+	world_damage(&w); /* the bit is right again */
+	while (world_runs(&w, id))
+		loop_once(w.f->env.loop, 10);
+	assert_non_null(world_find(&w, "again"));
+	assert_int_equal(world_stats(&w).n_set_aside, 0);
+	world_end(&w);
+}
+
 static void test_no_room(void **state)
 {
 	struct kv_head head;
@@ -467,6 +505,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("the same bytes are on the disk once", test_same_bytes_once),
 	KT_TEST("the first tokens of what was saved can be loaded alone", test_first_tokens),
 	KT_TEST("a damaged block is named and nothing is loaded", test_damaged),
+	KT_TEST("a block that is wrong once is read again before it counts as damaged",
+		test_read_twice),
 	KT_TEST("a load that finds no room changes nothing", test_no_room),
 	KT_TEST("a write that fails saves nothing, and the next one does", test_write_fails),
 	KT_TEST("a read that fails loads nothing, and the next one does", test_read_fails),
