@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QUEUE 1024u /* transfers of all jobs that wait: more than they ever have at once */
+#include "daemon/jobs.h"
+#include "daemon/leave.h"
 
 /* ---- the engine in the loop --------------------------------------------------------------- */
 
@@ -17,9 +18,26 @@ static void set_timer(struct disk *disk)
 		log_error("disk", "no memory for a timer");
 }
 
+/* There is room in the queue again for those that found it full. */
+static void wake_refused(struct disk *disk)
+{
+	struct core *core = disk->core;
+
+	disk->has_refused = false;
+	for (size_t i = 0; i < core->jobs.n; i++) {
+		struct job *job = core->jobs.items[i].thing;
+
+		if (job->phase == JOB_RUNNING && job->is_waiting)
+			job_wake(core, job);
+	}
+	leave_wake(core);
+}
+
 static void reap(struct disk *disk)
 {
 	io_reap(disk->io, core_now_ns(disk->core));
+	if (disk->has_refused)
+		wake_refused(disk);
 	set_timer(disk);
 }
 
@@ -40,6 +58,8 @@ int disk_submit(struct disk *disk, struct io_request *request)
 
 	if (rc == 0)
 		set_timer(disk);
+	else
+		disk->has_refused = true;
 	return rc;
 }
 
@@ -65,7 +85,7 @@ static void close_all(struct disk *disk)
 static int open_all(struct disk *disk)
 {
 	const struct settings *settings = disk->core->env->settings;
-	struct io_options io = {.kind = (enum io_kind)settings->io, .queue = QUEUE};
+	struct io_options io = {.kind = (enum io_kind)settings->io};
 	struct store_options options = {.dir = settings->disk_dir,
 					.max_bytes = settings->disk_bytes,
 					.preallocate = settings->preallocate == SETTINGS_ON};

@@ -24,6 +24,7 @@ struct disk {
 		int fd, file;
 	} files[IO_FILES_MAX];
 	uint32_t n_files;
+	bool has_refused; /* a transfer found the queue full since the last that ended */
 	struct errbuf fault;
 };
 
@@ -45,7 +46,7 @@ int disk_aim(struct disk *disk, store_place place, struct io_request *request, s
  * was saved with it is set aside. */
 void disk_drop_image(struct disk *disk, store_place place);
 
-/* As io_submit(). */
+/* As io_submit(). A job that is refused waits, and is woken when a transfer has ended. */
 int disk_submit(struct disk *disk, struct io_request *request);
 
 /* What the status says of it; NULL: none is configured. */

@@ -102,7 +102,7 @@ static enum job_step begin_read(struct check *check)
 	if (disk_aim(check->disk, place, &check->request, &check->job->err))
 		return JOB_FAIL;
 	if (disk_submit(check->disk, &check->request))
-		return JOB_MORE; /* the same one again */
+		return JOB_WAIT; /* the same one again */
 	check->place = place;
 	check->is_used = store_use(store, place);
 	check->is_reading = true;

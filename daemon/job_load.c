@@ -257,13 +257,19 @@ static int send_read(struct load *load, struct load_read *read)
  * image, and all that was saved with it, is given up. True: it is on its way. */
 static bool read_again(struct load *load, struct load_read *read)
 {
-	if (!read->is_second) {
-		read->is_second = true;
-		if (send_read(load, read) == 0)
-			return true;
+	struct errbuf fault;
+
+	if (read->is_second) {
+		say_damaged(load, read);
+		disk_drop_image(load->disk, group_of(load, read->group)->places[read->index]);
+		return false;
 	}
-	say_damaged(load, read);
-	disk_drop_image(load->disk, group_of(load, read->group)->places[read->index]);
+	read->is_second = true;
+	if (send_read(load, read) == 0)
+		return true;
+	errbuf_set(&fault, KV_EBUSY,
+		   "a block was read wrong and cannot be read again now: try again");
+	fail(load, &fault);
 	return false;
 }
 
@@ -337,7 +343,7 @@ static enum job_step step_read(struct load *load)
 			return JOB_WAIT;
 		rc = begin_read(load, read);
 		if (rc)
-			return rc < 0 ? JOB_FAIL : JOB_MORE;
+			return rc < 0 ? JOB_FAIL : JOB_WAIT;
 	}
 	if (next_block(load))
 		return JOB_MORE;

@@ -150,7 +150,7 @@ static enum job_step call(struct save *save, int (*fn)(void *arg), const char *w
 					 .settled = on_call_settled,
 					 .arg = save};
 	if (disk_submit(save->disk, &save->call))
-		return JOB_MORE;
+		return JOB_WAIT;
 	save->is_calling = true;
 	return JOB_WAIT;
 }

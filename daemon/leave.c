@@ -136,6 +136,14 @@ bool leave_step(struct core *core)
 	return object != NULL;
 }
 
+void leave_wake(struct core *core)
+{
+	if (!core->leave)
+		return;
+	core->leave->job.is_waiting = false;
+	loop_task_add(core->env->loop, &core->work_task);
+}
+
 void leave_free(struct core *core)
 {
 	struct leave *leave = core->leave;

@@ -11,6 +11,9 @@
 /* A slice. True if there is more to do. */
 bool leave_step(struct core *core);
 
+/* Its save may go on. */
+void leave_wake(struct core *core);
+
 /* Frees what is left of it. */
 void leave_free(struct core *core);
 

@@ -201,7 +201,7 @@ enum job_step save_images_step(struct save *save)
 
 	while (budget) {
 		if (save->filling && save->filling->place && !submit(save))
-			return JOB_MORE;
+			return JOB_WAIT;
 		if (!save->filling && !next_block(save))
 			return JOB_END;
 		if (!save->filling)
@@ -213,7 +213,7 @@ enum job_step save_images_step(struct save *save)
 		case 0: return JOB_MORE;
 		}
 		if (!submit(save))
-			return JOB_MORE;
+			return JOB_WAIT;
 	}
 	return JOB_MORE;
 }
