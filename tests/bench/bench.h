@@ -283,5 +283,6 @@ void bench_group_attend_peak(void);
 void bench_group_h2o(void);
 void bench_group_token_rate(void); /* token_rate_* */
 void bench_group_restart(void);
+void bench_group_redis(void); /* redis_* */
 
 #endif

@@ -54,6 +54,7 @@ static const struct bench_group groups[] = {
 	{bench_group_h2o, {"h2o_step"}},
 	{bench_group_attend_peak, {"peak"}},
 	{bench_group_restart, {"restart"}},
+	{bench_group_redis, {"redis_put", "redis_get_first", "redis_get"}},
 };
 
 struct options {

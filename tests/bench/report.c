@@ -89,6 +89,9 @@ const struct bench_row bench_rows[] = {
 	{"h2o_step",            "us",    BENCH_RATIO, false, 4,    "h2o at 8k slots: a token chosen for, written, scored", "scores read once"},
 	{"peak",                "KiB",   BENCH_RATIO, false, 1.03, "most memory of a process at 131,072 tokens, four layers", "bytes of the cache"},
 	{"restart",             "s",     BENCH_VALUE, false, 1,    "the core killed with 4 GiB in 131,072 blocks: until reads are served", NULL},
+	{"redis_put",           "GB/s",  BENCH_RATIO, true,  2,    "blocks of 2 MiB stored so that another process can read them", "Redis"},
+	{"redis_get_first",     "GB/s",  BENCH_RATIO, true,  4,    "read by it for the first time, and checked", "Redis"},
+	{"redis_get",           "GB/s",  BENCH_RATIO, true,  10,   "read by it again", "Redis"},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);
