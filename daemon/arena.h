@@ -187,7 +187,7 @@ struct arena_prefault {
 	uint64_t off; /* in the chunk's part of the region */
 };
 
-/* About max_bytes more. 1: done; 0: call again; -1: KV_EPOOL with err, no memory. */
+/* About max_bytes more, of blocks that nobody has written yet: zeros are. 1: done; 0: call again; -1: KV_EPOOL with err, no memory. */
 int arena_prefault_step(struct arena_prefault *prefault, uint64_t max_bytes, struct errbuf *err);
 
 /* Reads n_bytes of one piece, from off on. 0, or -1 with err. */

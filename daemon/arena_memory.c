@@ -196,7 +196,27 @@ int arena_readonly(struct arena *arena, struct errbuf *err)
 	return arena->readonly_fd;
 }
 
-/* Pages behind [off, off + n) of the arena. */
+/* Zeros where zeros are: pages that hold something, and so are seen by SEEK_DATA, are made without
+ * being mapped. (fallocate makes pages that a look for data passes over until they are written.) */
+static int write_zeros(const struct arena *arena, uint64_t off, uint64_t n)
+{
+	static const char zeros[64u << 10];
+
+	while (n) {
+		ssize_t put = pwrite(arena->fd, zeros, n < sizeof(zeros) ? n : sizeof(zeros),
+				     (off_t)off);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0)
+			return -1;
+		off += (uint64_t)put;
+		n -= (uint64_t)put;
+	}
+	return 0;
+}
+
+/* Memory behind [off, off + n) of the arena, whose blocks nobody has written yet. */
 static int populate(const struct arena *arena, uint64_t off, uint64_t n, struct errbuf *err)
 {
 	uint64_t from = off & ~(uint64_t)(KV_ARENA_PAGE - 1);
@@ -206,13 +226,13 @@ static int populate(const struct arena *arena, uint64_t off, uint64_t n, struct 
 		to = arena->n_bytes;
 	if (arena->is_huge && madvise(arena->base + from, to - from, MADV_POPULATE_WRITE) == 0)
 		return 0;
-	if (fallocate(arena->fd, FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) == 0)
+	if (write_zeros(arena, off, n) == 0)
 		return 0;
 	return errbuf_errno(
 		err, KV_EPOOL, errno,
 		"the machine has no memory for %llu more bytes of the pool; free memory "
 		"or make the pool smaller",
-		(unsigned long long)(to - from));
+		(unsigned long long)n);
 }
 
 int arena_prefault_step(struct arena_prefault *p, uint64_t max_bytes, struct errbuf *err)

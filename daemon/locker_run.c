@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,6 +23,7 @@
 #define SLICE_BYTES (UINT64_C(2) << 20)
 #define RANGES_MAX 4096u
 #define NICE 5
+#define PAGE_BYTES UINT64_C(4096)
 
 struct mapped {
 	uint64_t id, n_bytes;
@@ -65,9 +67,9 @@ static void refused(int error)
 		return;
 	getrlimit(RLIMIT_MEMLOCK, &limit);
 	log_warn("arena",
-		 "mlock = try: refused (RLIMIT_MEMLOCK is %llu KiB): memory of the pool can be "
-		 "swapped; raise LimitMEMLOCK",
-		 (unsigned long long)limit.rlim_cur / 1024);
+		 "mlock = try: refused (%s; RLIMIT_MEMLOCK is %llu KiB): memory of the pool can "
+		 "be swapped; raise LimitMEMLOCK",
+		 strerror(error), (unsigned long long)limit.rlim_cur / 1024);
 }
 
 static uint64_t resident_bytes(int fd)
@@ -180,9 +182,12 @@ static void hear(const struct locker_message *message, int fd)
 static uint64_t map_pages(const struct mapped *arena, uint64_t *off, uint64_t end,
 			  uint64_t max_bytes)
 {
-	off_t data = lseek(arena->fd, (off_t)*off, SEEK_DATA);
+	const uint64_t first = *off & ~(PAGE_BYTES - 1);
+	off_t data = lseek(arena->fd, (off_t)first, SEEK_DATA);
 	off_t hole = data < 0 ? -1 : lseek(arena->fd, data, SEEK_HOLE);
 	uint64_t n;
+
+	end = (end + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
 
 	if (hole < 0 || (uint64_t)data >= end)
 		return 0;

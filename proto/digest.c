@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "proto/digest_wide.h"
+
 static void put(struct kv_digest *digest, const void *bytes, size_t n)
 {
 	XXH3_128bits_update(digest->state, bytes, n);
@@ -119,7 +121,12 @@ void kv_block_digest(XXH3_state_t *state, const struct kv_layout *layout, uint32
 		     const void *const *pieces, uint32_t n_slots, struct kv_block_digest *out)
 {
 	const struct kv_group *g = &layout->groups[group];
+	kv_block_digest_fn *wide = kv_block_digest_wide();
 
+	if (wide) {
+		wide(layout, group, pieces, n_slots, out);
+		return;
+	}
 	XXH3_128bits_reset(state);
 	for (uint32_t r = 0; r < g->n_regions; r++) {
 		const struct kv_region *region = &layout->regions[g->first_region + r];

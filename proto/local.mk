@@ -27,6 +27,7 @@ libkvwire_la_LIBADD = $(PROTOBUF_C_LIBS)
 libkvproto_la_SOURCES = \
 	proto/commit.h \
 	proto/digest.c proto/digest.h \
+	proto/digest_wide.h \
 	proto/errbuf.c proto/errbuf.h \
 	proto/fault.c proto/fault.h \
 	proto/format.c proto/format.h \
@@ -40,3 +41,14 @@ libkvproto_la_SOURCES = \
 	proto/shm.h \
 	proto/status.c proto/status.h
 libkvproto_la_LIBADD = libkvwire.la $(PROTOBUF_C_LIBS) $(SODIUM_LIBS) $(XXHASH_LIBS)
+
+# Digests with the instructions of the processor.
+if HAVE_X86_64
+noinst_LTLIBRARIES += libkvdigest_avx2.la
+libkvdigest_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2
+libkvdigest_avx2_la_SOURCES = proto/digest_avx2.c
+libkvproto_la_SOURCES += proto/digest_x86.c
+libkvproto_la_LIBADD += libkvdigest_avx2.la
+else
+libkvproto_la_SOURCES += proto/digest_portable.c
+endif

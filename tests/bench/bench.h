@@ -286,5 +286,6 @@ void bench_group_disk(void);          /* offload, fetch, io_cpu */
 void bench_group_restart_store(void);
 void bench_group_io(void);         /* io_* */
 void bench_group_restart(void);
+void bench_group_redis(void); /* redis_* */
 
 #endif

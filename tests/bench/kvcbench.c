@@ -57,6 +57,7 @@ static const struct bench_group groups[] = {
 	{bench_group_restart_store, {"restart_store"}},
 	{bench_group_io, {"io_write", "io_read", "io_cpu_engine"}},
 	{bench_group_restart, {"restart"}},
+	{bench_group_redis, {"redis_put", "redis_get_first", "redis_get"}},
 };
 
 struct options {

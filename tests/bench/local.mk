@@ -31,6 +31,8 @@ tests_bench_kvcbench_SOURCES = \
 	tests/bench/open.c \
 	tests/bench/process.c \
 	tests/bench/quantise.c \
+	tests/bench/redis.c tests/bench/redis.h \
+	tests/bench/redis_rows.c \
 	tests/bench/replay.c \
 	tests/bench/report.c \
 	tests/bench/restart_store.c \

@@ -96,6 +96,9 @@ const struct bench_row bench_rows[] = {
 	{"io_read",             "GB/s",  BENCH_RATIO, true,  0.85, "the same read", "fio"},
 	{"io_cpu_engine",       "us",    BENCH_RATIO, false, 1.1,  "CPU time of a MiB read by the I/O engine", "fio"},
 	{"restart",             "s",     BENCH_VALUE, false, 1,    "the core killed with 4 GiB in 131,072 blocks: until reads are served", NULL},
+	{"redis_put",           "GB/s",  BENCH_RATIO, true,  2,    "blocks of 2 MiB stored so that another process can read them", "Redis"},
+	{"redis_get_first",     "GB/s",  BENCH_RATIO, true,  4,    "read by it for the first time, and checked", "Redis"},
+	{"redis_get",           "GB/s",  BENCH_RATIO, true,  10,   "read by it again", "Redis"},
 };
 /* clang-format on */
 const size_t bench_n_rows = sizeof(bench_rows) / sizeof(bench_rows[0]);

@@ -112,6 +112,7 @@ script_tests += tests/unit/test-docs.sh
 unit_tests += \
 	tests/unit/test-attach \
 	tests/unit/test-front \
+	tests/unit/test-digest \
 	tests/unit/test-hostmem \
 	tests/unit/test-keeper \
 	tests/unit/test-loop \
@@ -125,6 +126,8 @@ tests_unit_test_front_SOURCES = tests/unit/test-front.c $(echo_core)
 tests_unit_test_front_LDADD = libkvtest.la libkvdaemon.la
 tests_unit_test_keeper_SOURCES = tests/unit/test-keeper.c $(echo_core)
 tests_unit_test_keeper_LDADD = libkvtest.la libkvdaemon.la
+tests_unit_test_digest_SOURCES = tests/unit/test-digest.c
+tests_unit_test_digest_LDADD = libkvtest.la libkvproto.la $(XXHASH_LIBS)
 tests_unit_test_hostmem_SOURCES = tests/unit/test-hostmem.c
 tests_unit_test_hostmem_LDADD = libkvtest.la libkvdaemon.la
 tests_unit_test_loop_SOURCES = tests/unit/test-loop.c
