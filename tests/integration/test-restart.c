@@ -50,6 +50,7 @@ static void world_new(struct world *w)
 
 static void world_end(struct world *w)
 {
+	free(w->before.objects);
 	lives_end(&w->lives);
 	assert_int_equal(kt_manager_stop(w->manager, w->daemon), 0);
 	kt_manager_free(w->manager);
@@ -494,7 +495,6 @@ static void test_dead_clients(void **state)
 	assert_int_equal(kt_daemon_kill_core(w.daemon), 0);
 	assert_parked(&w, 0, "lives/undo"); /* and goes on being so */
 	assert_parked(&w, 1, "lives/replay");
-	free(w.before.objects);
 	world_end(&w);
 }
 
@@ -634,7 +634,6 @@ static void test_too_many(void **state)
 	check(&w);
 	assert_int_equal(kt_manager_n_stored(w.manager), n);
 	assert_true(kt_manager_has_said(w.manager, "descriptor web.socket, which is none of ours"));
-	free(w.before.objects);
 	world_end(&w);
 }
 
