@@ -126,4 +126,7 @@ const char *target_text(const struct target *target, char *out, size_t n_out);
 /* -1 KV_ELIMIT unless 1 to KV_TARGETS_MAX. */
 int cmd_check_count(struct command *cmd, size_t n, const char *what);
 
+/* What the status says of the disk pool; NULL: none is configured. */
+Kv__Wire__DiskInfo *disk_wire(const struct core *core);
+
 #endif

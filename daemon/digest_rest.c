@@ -37,6 +37,13 @@ static const struct kv_layout *layout_of(const struct digest_rest *rest)
 	return rest->state->layout->layout;
 }
 
+void digest_state_begin(struct kv_digest *digest, const struct state *state)
+{
+	if (kv_digest_begin(digest, state->layout->layout, state->head.length_tokens,
+			    state->head.position))
+		state_die("no memory for a digest");
+}
+
 void digest_rest_begin(struct digest_rest *rest, const struct state *state)
 {
 	*rest = (struct digest_rest){.state = state, .next_row = state->head.journal_first};

@@ -35,6 +35,9 @@ struct digest_rest {
 	char *buffer;
 };
 
+/* Begins the digest of a state; blocks come next. No memory ends the core. */
+void digest_state_begin(struct kv_digest *digest, const struct state *state);
+
 /* The state must outlive it. */
 void digest_rest_begin(struct digest_rest *rest, const struct state *state);
 int digest_rest_step(struct core *core, struct digest_rest *rest, struct kv_digest *digest,

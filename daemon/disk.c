@@ -3,9 +3,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "daemon/image.h"
 #include "daemon/jobs.h"
 #include "daemon/leave.h"
+
+#define BUFFER_BYTES_MOST (UINT64_C(16) << 20) /* of all buffers of a job, if more than one */
 
 /* ---- the engine in the loop --------------------------------------------------------------- */
 
@@ -183,6 +187,30 @@ int disk_aim(struct disk *disk, store_place place, struct io_request *request, s
 	request->off = store_off(disk->store, place);
 	request->deadline_ns = core_now_ns(disk->core) + DISK_DEADLINE_NS;
 	return 0;
+}
+
+int disk_buffers_make(struct disk_buffers *buffers, const struct kv_layout *layout,
+		      struct errbuf *err)
+{
+	buffers->room = image_room_bytes(layout);
+	buffers->n = (uint32_t)(BUFFER_BYTES_MOST / buffers->room);
+	buffers->n = buffers->n > DISK_BUFFERS_MAX ? DISK_BUFFERS_MAX :
+		     buffers->n == 0               ? 1 :
+						     buffers->n;
+	buffers->n_bytes = buffers->n * buffers->room;
+	buffers->memory = mmap(NULL, buffers->n_bytes, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (buffers->memory != MAP_FAILED)
+		return 0;
+	buffers->memory = NULL;
+	return errbuf_errno(err, KV_ENOMEM, errno, "no memory for buffers of %llu bytes",
+			    (unsigned long long)buffers->n_bytes);
+}
+
+void disk_buffers_free(struct disk_buffers *buffers)
+{
+	if (buffers->memory)
+		munmap(buffers->memory, buffers->n_bytes);
 }
 
 void disk_drop_image(struct disk *disk, store_place place)

@@ -49,8 +49,16 @@ void disk_drop_image(struct disk *disk, store_place place);
 /* As io_submit(). A job that is refused waits, and is woken when a transfer has ended. */
 int disk_submit(struct disk *disk, struct io_request *request);
 
-/* What the status says of it; NULL: none is configured. */
-Kv__Wire__DiskInfo *disk_wire(const struct core *core);
+/* Memory for the transfers of a job: so many buffers, each with room for an image. */
+#define DISK_BUFFERS_MAX 8u
+struct disk_buffers {
+	char *memory; /* [n][room] */
+	uint64_t n_bytes, room;
+	uint32_t n;
+};
+int disk_buffers_make(struct disk_buffers *buffers, const struct kv_layout *layout,
+		      struct errbuf *err);
+void disk_buffers_free(struct disk_buffers *buffers);
 
 /* Text for a result of a transfer. Returns -1. */
 int disk_fail(const struct disk *disk, int result, const char *what, struct errbuf *err);

@@ -49,9 +49,8 @@ static uint32_t n_slots(const struct image *image)
 
 bool image_is_full(const struct image *image)
 {
-	const struct kv_layout *layout = image->state->layout->layout;
-
-	return image->group < layout->n_layer_groups && n_slots(image) == layout->block_tokens;
+	return image_has_digest(image) &&
+	       n_slots(image) == image->state->layout->layout->block_tokens;
 }
 
 /* Headers, and payloads, of the rows that are in the window of the journal. */
@@ -116,6 +115,49 @@ void image_hash(const XXH3_state_t *state, uint8_t out[STORE_CHECK_BYTES])
 
 	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
 	memcpy(out, canonical.digest, sizeof(canonical.digest));
+}
+
+void image_sums_make(struct image_sums *sums)
+{
+	sums->check = XXH3_createState();
+	sums->digest = XXH3_createState();
+	if (!sums->check || !sums->digest)
+		state_die("no memory for sums");
+}
+
+void image_sums_free(struct image_sums *sums)
+{
+	XXH3_freeState(sums->check);
+	XXH3_freeState(sums->digest);
+}
+
+void image_sums_begin(struct image_sums *sums, const struct image *image, uint32_t uid)
+{
+	struct store_identity identity = image_identity(image->state->layout->layout, image->group,
+							uid);
+
+	XXH3_128bits_reset_withSeed(sums->check, store_seed(&identity));
+	XXH3_128bits_reset(sums->digest);
+}
+
+void image_sums_piece(struct image_sums *sums, const struct image *image, uint32_t region,
+		      const char *piece)
+{
+	struct image_range ranges[2];
+
+	XXH3_128bits_update(sums->check, piece,
+			    image_piece_bytes(image->state->layout->layout, image->group, region));
+	if (!image_has_digest(image))
+		return;
+	image_ranges(image, region, ranges);
+	XXH3_128bits_update(sums->digest, piece, ranges[0].to);
+}
+
+void image_sums_end(const struct image_sums *sums, struct store_check *check,
+		    struct kv_block_digest *digest)
+{
+	image_hash(sums->check, check->bytes);
+	image_hash(sums->digest, digest->bytes);
 }
 
 int image_check_layout(const struct kv_layout *layout, struct errbuf *err)

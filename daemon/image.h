@@ -30,6 +30,12 @@ uint64_t image_piece_bytes(const struct kv_layout *layout, uint32_t group, uint3
 /* What the store knows images of a group by, together with their checksum. */
 struct store_identity image_identity(const struct kv_layout *layout, uint32_t group, uint32_t uid);
 
+/* Is it a block of a layer group? */
+static inline bool image_has_digest(const struct image *image)
+{
+	return image->group < image->state->layout->layout->n_layer_groups;
+}
+
 /* Is it a full block of a layer group? Then its digest is kept (arena_digest). */
 bool image_is_full(const struct image *image);
 
@@ -39,6 +45,23 @@ int image_read_piece(struct core *core, const struct image *image, uint32_t regi
 
 /* What a hash comes to, as digests and checksums are stored. */
 void image_hash(const XXH3_state_t *state, uint8_t out[STORE_CHECK_BYTES]);
+
+/*
+ * The checksum of an image, and the digest of its block, taken piece by piece in the written order.
+ * Into the digest goes what the block holds, not the zeros behind it. Only blocks of layer groups
+ * have one: of others it means nothing.
+ */
+struct image_sums {
+	XXH3_state_t *check, *digest;
+};
+
+void image_sums_make(struct image_sums *sums); /* no memory ends the core */
+void image_sums_free(struct image_sums *sums);
+void image_sums_begin(struct image_sums *sums, const struct image *image, uint32_t uid);
+void image_sums_piece(struct image_sums *sums, const struct image *image, uint32_t region,
+		      const char *piece);
+void image_sums_end(const struct image_sums *sums, struct store_check *check,
+		    struct kv_block_digest *digest);
 
 /* KV_ETOOBIG unless blocks of the layout are small enough for the disk. */
 int image_check_layout(const struct kv_layout *layout, struct errbuf *err);

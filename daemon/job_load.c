@@ -10,11 +10,9 @@
  * A transfer that is late or lost keeps its memory, and `struct load` with it, until the kernel is
  * through; the job may be gone by then. Core thread.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "daemon/arena_store.h"
 #include "daemon/digest_rest.h"
@@ -32,8 +30,6 @@
 #define SLICE_BLOCKS 64u
 #define ROOM_BYTES (UINT64_C(64) << 10) /* for records in the catalogue, but lists of blocks */
 #define REST_BYTES (UINT64_C(512) << 10)
-#define READS_MAX 8u
-#define READ_BYTES_MOST (UINT64_C(16) << 20) /* of all reads in flight, if more than one */
 
 struct load_read {
 	struct load *load;
@@ -58,15 +54,14 @@ struct load {
 
 	struct image image; /* that is read next */
 	struct kv_block_digest *digests[KV_GROUPS_MAX];
-	XXH3_state_t *check, *block;
+	struct image_sums sums; /* of one image */
 	struct kv_digest digest;
 	struct digest_rest rest;
 	bool is_summed; /* digests of the blocks are in the digest */
 
-	char *memory;
-	uint64_t memory_bytes;
-	struct load_read reads[READS_MAX];
-	uint32_t n_reads, n_in_flight;
+	struct disk_buffers memory;
+	struct load_read reads[DISK_BUFFERS_MAX]; /* [memory.n] */
+	uint32_t n_in_flight;
 	bool failed;
 	struct errbuf fault;
 };
@@ -80,17 +75,15 @@ static void free_load(struct load *load)
 			arenas_give_up(load->core, load->arenas[g]);
 		free(load->digests[g]);
 	}
-	for (uint32_t i = 0; i < READS_MAX; i++)
+	for (uint32_t i = 0; i < DISK_BUFFERS_MAX; i++)
 		free(load->reads[i].iov);
 	if (load->digest.state)
 		kv_digest_drop(&load->digest);
-	XXH3_freeState(load->check);
-	XXH3_freeState(load->block);
+	image_sums_free(&load->sums);
 	digest_rest_end(&load->rest);
 	state_unref(load->core, load->state);
 	saved_release(load->disk->store, load->saved);
-	if (load->memory)
-		munmap(load->memory, load->memory_bytes);
+	disk_buffers_free(&load->memory);
 	free(load);
 }
 
@@ -160,32 +153,17 @@ static void say_damaged(struct load *load, const struct load_read *read)
 /* The bytes are in the arena: are they those that were saved? Then their digest is taken. */
 static bool check_image(struct load *load, const struct load_read *read)
 {
-	const struct kv_layout *layout = load->state->layout->layout;
-	struct store_identity identity = image_identity(layout, read->group, load->uid);
 	struct image image = {load->state, read->group, read->index};
-	bool has_digest = read->group < layout->n_layer_groups;
+	const uint8_t *saved = group_of(load, read->group)->checks.data;
 	struct store_check check;
-	struct image_range ranges[2];
 
-	XXH3_128bits_reset_withSeed(load->check, store_seed(&identity));
-	XXH3_128bits_reset(load->block);
-	for (uint32_t r = 0; r < layout->groups[read->group].n_regions; r++) {
-		const char *piece = piece_at(load, read->group, read->index, r);
-
-		XXH3_128bits_update(load->check, piece, image_piece_bytes(layout, read->group, r));
-		if (!has_digest)
-			continue;
-		image_ranges(&image, r, ranges);
-		XXH3_128bits_update(load->block, piece, ranges[0].to);
-	}
-	image_hash(load->check, check.bytes);
-	if (memcmp(check.bytes,
-		   group_of(load, read->group)->checks.data + read->index * STORE_CHECK_BYTES,
-		   sizeof(check.bytes)) != 0)
-		return false;
-	if (has_digest)
-		image_hash(load->block, load->digests[read->group][read->index].bytes);
-	return true;
+	image_sums_begin(&load->sums, &image, load->uid);
+	for (uint32_t r = 0; r < load->state->layout->layout->groups[read->group].n_regions; r++)
+		image_sums_piece(&load->sums, &image, r,
+				 piece_at(load, read->group, read->index, r));
+	image_sums_end(&load->sums, &check, &load->digests[read->group][read->index]);
+	return memcmp(check.bytes, saved + read->index * STORE_CHECK_BYTES, sizeof(check.bytes)) ==
+	       0;
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */
@@ -296,7 +274,7 @@ static void on_settled(struct io_request *request)
 
 static struct load_read *free_read(struct load *load)
 {
-	for (uint32_t i = 0; i < load->n_reads; i++)
+	for (uint32_t i = 0; i < load->memory.n; i++)
 		if (!load->reads[i].is_busy)
 			return &load->reads[i];
 	return NULL;
@@ -507,26 +485,15 @@ static const struct job_kind load_kind = {.step = step, .stop = stop};
 static int make_reads(struct load *load, struct errbuf *err)
 {
 	const struct kv_layout *layout = load->state->layout->layout;
-	uint64_t room = image_room_bytes(layout);
 	uint32_t n_regions = 0;
 
 	for (uint32_t g = 0; g < layout->n_groups; g++)
 		if (layout->groups[g].n_regions > n_regions)
 			n_regions = layout->groups[g].n_regions;
-	load->n_reads = (uint32_t)(READ_BYTES_MOST / room);
-	load->n_reads = load->n_reads > READS_MAX ? READS_MAX :
-			load->n_reads == 0        ? 1 :
-						    load->n_reads;
-	load->memory_bytes = load->n_reads * room;
-	load->memory = mmap(NULL, load->memory_bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (load->memory == MAP_FAILED) {
-		load->memory = NULL;
-		return errbuf_errno(err, KV_ENOMEM, errno, "no memory for buffers of %llu bytes",
-				    (unsigned long long)load->memory_bytes);
-	}
-	for (uint32_t i = 0; i < load->n_reads; i++) {
-		load->reads[i].buffer = load->memory + i * room;
+	if (disk_buffers_make(&load->memory, layout, err))
+		return -1;
+	for (uint32_t i = 0; i < load->memory.n; i++) {
+		load->reads[i].buffer = load->memory.memory + i * load->memory.room;
 		load->reads[i].iov = state_alloc(n_regions + 1, sizeof(struct iovec));
 	}
 	return 0;
@@ -588,12 +555,8 @@ static int prepare(struct command *cmd, struct load *load)
 	    make_arenas(load, cmd->session->user, &cmd->err) || make_reads(load, &cmd->err))
 		return -1;
 	load->image.state = load->state;
-	load->check = XXH3_createState();
-	load->block = XXH3_createState();
-	if (!load->check || !load->block ||
-	    kv_digest_begin(&load->digest, layout->layout, load->state->head.length_tokens,
-			    load->state->head.position))
-		state_die("no memory for a job");
+	image_sums_make(&load->sums);
+	digest_state_begin(&load->digest, load->state);
 	digest_rest_begin(&load->rest, load->state);
 	return 0;
 }

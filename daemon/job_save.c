@@ -27,8 +27,7 @@ static void free_save(struct save *save)
 	save_images_end(save);
 	if (save->digest.state)
 		kv_digest_drop(&save->digest);
-	XXH3_freeState(save->check);
-	XXH3_freeState(save->block);
+	image_sums_free(&save->sums);
 	digest_rest_end(&save->rest);
 	saved_file_free(save->file);
 	state_unref(save->core, save->state);
@@ -273,13 +272,11 @@ struct save *save_new(struct core *core, struct disk *disk, const struct save_or
 		      struct errbuf *err)
 {
 	const struct object *object = order->object;
-	const struct kv_layout *layout = order->state->layout->layout;
 	struct save *save = state_alloc(1, sizeof(*save));
 
 	save->core = core;
 	save->disk = disk;
 	save->state = state_ref(order->state);
-	save->layout = order->state->layout;
 	save->object_id = object ? object->id : 0;
 	save->parent_id = object ? object->parent_id : order->origin_id;
 	save->created_unix_ns = object ? object->created_unix_ns : unix_now_ns();
@@ -289,12 +286,8 @@ struct save *save_new(struct core *core, struct disk *disk, const struct save_or
 	snprintf(save->name, sizeof(save->name), "%s", order->name);
 	save->replace = order->replace;
 	save->image.state = save->state;
-	save->check = XXH3_createState();
-	save->block = XXH3_createState();
-	if (!save->check || !save->block ||
-	    kv_digest_begin(&save->digest, layout, save->state->head.length_tokens,
-			    save->state->head.position))
-		state_die("no memory for a job");
+	image_sums_make(&save->sums);
+	digest_state_begin(&save->digest, save->state);
 	kv_digest_group(&save->digest, 0, save->state->n_slots[0]);
 	digest_rest_begin(&save->rest, save->state);
 	if (save_images_begin(save, err)) {

@@ -304,10 +304,9 @@ static void begin(struct command *cmd, const struct source *source)
 	verify->block_tokens = layout->block_tokens;
 	verify->block_state = XXH3_createState();
 	verify->buffer = malloc(CHUNK_BYTES);
-	if (!verify->block_state || !verify->buffer ||
-	    kv_digest_begin(&verify->digest, layout, source->state->head.length_tokens,
-			    source->state->head.position))
+	if (!verify->block_state || !verify->buffer)
 		state_die("no memory for a job");
+	digest_state_begin(&verify->digest, verify->state);
 	kv_digest_group(&verify->digest, 0, source->state->n_slots[0]);
 	digest_rest_begin(&verify->rest, verify->state);
 	verify->job = jobs_begin(cmd, &verify_kind, verify, filled_bytes(source->state));

@@ -138,10 +138,8 @@ bool leave_step(struct core *core)
 
 void leave_wake(struct core *core)
 {
-	if (!core->leave)
-		return;
-	core->leave->job.is_waiting = false;
-	loop_task_add(core->env->loop, &core->work_task);
+	if (core->leave)
+		job_wake(core, &core->leave->job);
 }
 
 void leave_free(struct core *core)

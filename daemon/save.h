@@ -14,8 +14,6 @@
 #include "daemon/image.h"
 #include "daemon/jobs.h"
 
-#define SAVE_BUFFERS_MAX 8u
-
 enum save_phase { SAVE_BLOCKS, SAVE_REST, SAVE_FLUSH, SAVE_WRITE };
 
 struct save_group {
@@ -39,7 +37,6 @@ struct save {
 	struct job *job; /* NULL: nobody waits any more */
 	struct disk *disk;
 	struct state *state; /* one reference */
-	const struct layout_entry *layout;
 	uint64_t object_id, parent_id, created_unix_ns;
 	uint32_t uid, kind;
 	char name[KV_NAME_BYTES_MAX + 1];
@@ -48,18 +45,17 @@ struct save {
 	enum save_phase phase;
 	struct image image; /* that is being read */
 	uint32_t region;
-	uint64_t off; /* of the piece, in the image */
-	XXH3_state_t *check, *block;
+	uint64_t off;           /* of the piece, in the image */
+	struct image_sums sums; /* of the image */
 	struct save_buffer *filling;
 	struct save_group groups[KV_GROUPS_MAX];
 	struct kv_digest digest;
 	struct digest_rest rest;
 	uint8_t sum[KV_DIGEST_BYTES];
 
-	char *memory;
-	uint64_t memory_bytes;
-	struct save_buffer buffers[SAVE_BUFFERS_MAX];
-	uint32_t n_buffers, n_in_flight;
+	struct disk_buffers memory;
+	struct save_buffer buffers[DISK_BUFFERS_MAX]; /* [memory.n] */
+	uint32_t n_in_flight;
 	struct errbuf fault; /* of a transfer */
 	bool failed;
 

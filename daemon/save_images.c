@@ -1,7 +1,6 @@
 /* The images of a save (daemon/save.h). */
 #include "daemon/save.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,7 +8,6 @@
 #include "daemon/arena_store.h"
 
 #define SLICE_BYTES (UINT64_C(4) << 20)
-#define BUFFER_BYTES_MOST (UINT64_C(16) << 20) /* of all buffers of a save, if more than one */
 
 /* ---- writing ------------------------------------------------------------------------------ */
 
@@ -45,18 +43,14 @@ static void on_settled(struct io_request *request)
 	save_wake(save);
 }
 
-static struct store_identity identity_of(const struct save *save)
-{
-	return image_identity(save->layout->layout, save->image.group, save->uid);
-}
-
 /* A place for the image in the buffer that is being filled. 0: it has one on the disk, or the
  * buffer has one now; -1: failed. */
 static int find_place(struct save *save)
 {
 	struct save_group *group = &save->groups[save->image.group];
 	const struct store_check *check = &group->checks[save->image.index];
-	struct store_identity identity = identity_of(save);
+	struct store_identity identity = image_identity(save->state->layout->layout,
+							save->image.group, save->uid);
 	struct store *store = save->disk->store;
 	struct save_buffer *buffer = save->filling;
 
@@ -88,34 +82,20 @@ static int find_place(struct save *save)
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
-/* Into the digest goes what the block holds, not the zeros behind it. */
-static void hash_piece(struct save *save, const char *piece, uint64_t n_bytes)
-{
-	struct image_range ranges[2];
-
-	XXH3_128bits_update(save->check, piece, n_bytes);
-	if (save->image.group >= save->layout->layout->n_layer_groups)
-		return;
-	image_ranges(&save->image, save->region, ranges);
-	XXH3_128bits_update(save->block, piece, ranges[0].to);
-}
-
 /* The digest of a block of a layer group: into the sum, and compared with what it was. */
-static int take_digest(struct save *save)
+static int take_digest(struct save *save, const struct kv_block_digest *digest)
 {
 	const struct image *image = &save->image;
 	uint64_t ref = image->state->refs[image->group][image->index];
 	const struct arena *arena = arenas_find(save->core, gref_arena(ref));
 	const struct kv_block_digest *known = arena_digest(arena, gref_block(ref));
-	struct kv_block_digest digest;
 
-	image_hash(save->block, digest.bytes);
-	kv_digest_block(&save->digest, &digest);
+	kv_digest_block(&save->digest, digest);
 	if (!image_is_full(image))
 		known = image->state->partial_known[image->group] ?
 				&image->state->partial[image->group] :
 				NULL;
-	if (!known || memcmp(known, &digest, sizeof(digest)) == 0)
+	if (!known || memcmp(known, digest, sizeof(*digest)) == 0)
 		return 0;
 	return errbuf_set(&save->job->err, KV_ECORRUPT,
 			  "block %llu of group %u is not what it was; nothing was saved",
@@ -124,7 +104,7 @@ static int take_digest(struct save *save)
 
 static struct save_buffer *free_buffer(struct save *save)
 {
-	for (uint32_t i = 0; i < save->n_buffers; i++)
+	for (uint32_t i = 0; i < save->memory.n; i++)
 		if (!save->buffers[i].place)
 			return &save->buffers[i];
 	return NULL;
@@ -133,13 +113,12 @@ static struct save_buffer *free_buffer(struct save *save)
 /* Reads pieces of one block. 1: all are read; 0: the slice is used up; -1: failed. */
 static int read_block(struct save *save, uint64_t *budget)
 {
-	const struct kv_layout *layout = save->layout->layout;
+	const struct kv_layout *layout = save->state->layout->layout;
 	uint32_t g = save->image.group;
-	struct store_identity identity = identity_of(save);
+	struct kv_block_digest digest;
 
 	if (save->region == 0) {
-		XXH3_128bits_reset_withSeed(save->check, store_seed(&identity));
-		XXH3_128bits_reset(save->block);
+		image_sums_begin(&save->sums, &save->image, save->uid);
 		save->off = 0;
 	}
 	for (; save->region < layout->groups[g].n_regions; save->region++) {
@@ -151,13 +130,13 @@ static int read_block(struct save *save, uint64_t *budget)
 		if (image_read_piece(save->core, &save->image, save->region, piece,
 				     &save->job->err))
 			return -1;
-		hash_piece(save, piece, n);
+		image_sums_piece(&save->sums, &save->image, save->region, piece);
 		save->off += n;
 		save->job->n_done_bytes += n;
 		*budget -= n < *budget ? n : *budget;
 	}
-	image_hash(save->check, save->groups[g].checks[save->image.index].bytes);
-	if (g < layout->n_layer_groups && take_digest(save))
+	image_sums_end(&save->sums, &save->groups[g].checks[save->image.index], &digest);
+	if (image_has_digest(&save->image) && take_digest(save, &digest))
 		return -1;
 	save->job->n_blocks++;
 	return find_place(save) ? -1 : 1;
@@ -166,7 +145,7 @@ static int read_block(struct save *save, uint64_t *budget)
 /* To the next group that has blocks; false: all blocks are read. */
 static bool next_block(struct save *save)
 {
-	const struct kv_layout *layout = save->layout->layout;
+	const struct kv_layout *layout = save->state->layout->layout;
 	struct image *image = &save->image;
 
 	save->region = 0;
@@ -222,33 +201,22 @@ enum job_step save_images_step(struct save *save)
 
 static int make_buffers(struct save *save, struct errbuf *err)
 {
-	uint64_t room = image_room_bytes(save->layout->layout);
+	struct disk_buffers *memory = &save->memory;
 
-	save->n_buffers = (uint32_t)(BUFFER_BYTES_MOST / room);
-	if (save->n_buffers > SAVE_BUFFERS_MAX)
-		save->n_buffers = SAVE_BUFFERS_MAX;
-	if (save->n_buffers == 0)
-		save->n_buffers = 1;
-	save->memory_bytes = save->n_buffers * room;
-	save->memory = mmap(NULL, save->memory_bytes, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (save->memory == MAP_FAILED) {
-		save->memory = NULL;
-		return errbuf_errno(err, KV_ENOMEM, errno, "no memory for buffers of %llu bytes",
-				    (unsigned long long)save->memory_bytes);
-	}
-	madvise(save->memory, save->memory_bytes, MADV_HUGEPAGE); /* few pieces for the disk */
-	io_memory_add(save->disk->io, save->memory, save->memory_bytes);
-	for (uint32_t i = 0; i < save->n_buffers; i++) {
+	if (disk_buffers_make(memory, save->state->layout->layout, err))
+		return -1;
+	madvise(memory->memory, memory->n_bytes, MADV_HUGEPAGE); /* few pieces for the disk */
+	io_memory_add(save->disk->io, memory->memory, memory->n_bytes);
+	for (uint32_t i = 0; i < memory->n; i++) {
 		save->buffers[i].save = save;
-		save->buffers[i].bytes = save->memory + i * room;
+		save->buffers[i].bytes = memory->memory + i * memory->room;
 	}
 	return 0;
 }
 
 static void make_lists(struct save *save)
 {
-	for (uint32_t g = 0; g < save->layout->layout->n_groups; g++) {
+	for (uint32_t g = 0; g < save->state->layout->layout->n_groups; g++) {
 		uint64_t n = save->state->n_blocks[g];
 		struct save_group *group = &save->groups[g];
 
@@ -288,8 +256,7 @@ static void give_up_places(struct save *save)
 void save_images_end(struct save *save)
 {
 	give_up_places(save);
-	if (!save->memory)
-		return;
-	io_memory_remove(save->disk->io, save->memory);
-	munmap(save->memory, save->memory_bytes);
+	if (save->memory.memory)
+		io_memory_remove(save->disk->io, save->memory.memory);
+	disk_buffers_free(&save->memory);
 }
