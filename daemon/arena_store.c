@@ -112,25 +112,15 @@ void arenas_cool_idle(struct core *core)
 	}
 }
 
-static struct arena *make(struct session *session, const struct grant_need *need,
-			  struct errbuf *err)
+/* A new arena that the keeper and the list have; it is not logged yet. */
+static struct arena *make_kept(struct core *core, struct arena_spec *spec, struct pool_user *user,
+			       struct errbuf *err)
 {
-	struct core *core = session->core;
-	uint64_t most = core->env->settings->arena_bytes;
-	struct arena_spec spec = {.session_id = session->id,
-				  .layout_id = need->layout->id,
-				  .layout = need->layout->layout,
-				  .group = need->group};
 	struct arena *arena;
 	int rc;
 
-	if (most == 0 || most > core->pool.total_bytes)
-		most = core->pool.total_bytes;
-	spec.n_blocks = arena_capacity(spec.layout, spec.group, most);
-	if (need->contiguous && spec.n_blocks < need->n_blocks)
-		spec.n_blocks = need->n_blocks;
-	spec.id = core_new_id(core);
-	arena = arena_new(&spec, -1, &core->pool, session->user, &core->memory, err);
+	spec->id = core_new_id(core);
+	arena = arena_new(spec, -1, &core->pool, user, &core->memory, err);
 	if (!arena)
 		return NULL;
 	rc = keeper_keep(core->env->keeper, KEPT_ARENA, arena->id, arena->fd);
@@ -142,6 +132,28 @@ static struct arena *make(struct session *session, const struct grant_need *need
 	}
 	if (idlist_add(&core->arenas, arena->id, arena))
 		state_die("no memory for the list of arenas");
+	return arena;
+}
+
+static struct arena *make(struct session *session, const struct grant_need *need,
+			  struct errbuf *err)
+{
+	struct core *core = session->core;
+	uint64_t most = core->env->settings->arena_bytes;
+	struct arena_spec spec = {.session_id = session->id,
+				  .layout_id = need->layout->id,
+				  .layout = need->layout->layout,
+				  .group = need->group};
+	struct arena *arena;
+
+	if (most == 0 || most > core->pool.total_bytes)
+		most = core->pool.total_bytes;
+	spec.n_blocks = arena_capacity(spec.layout, spec.group, most);
+	if (need->contiguous && spec.n_blocks < need->n_blocks)
+		spec.n_blocks = need->n_blocks;
+	arena = make_kept(core, &spec, session->user, err);
+	if (!arena)
+		return NULL;
 	arena->next_in_session = session->arenas;
 	session->arenas = arena;
 	log_arena(core, arena);
@@ -163,24 +175,13 @@ struct arena *arenas_make_own(struct core *core, const struct layout_entry *layo
 				  .group = group,
 				  .n_blocks = n_blocks};
 	struct arena *arena;
-	int rc;
 
 	if (pool_check(&core->pool, user, n_blocks * layout->layout->groups[group].block_bytes,
 		       err))
 		return NULL;
-	spec.id = core_new_id(core);
-	arena = arena_new(&spec, -1, &core->pool, user, &core->memory, err);
+	arena = make_kept(core, &spec, user, err);
 	if (!arena)
 		return NULL;
-	rc = keeper_keep(core->env->keeper, KEPT_ARENA, arena->id, arena->fd);
-	KV_FAULT_POINT();
-	if (rc) {
-		errbuf_errno(err, KV_ELIMIT, -rc, "the keeper cannot hold another arena");
-		arena_free(arena);
-		return NULL;
-	}
-	if (idlist_add(&core->arenas, arena->id, arena))
-		state_die("no memory for the list of arenas");
 	arena->writer = ARENA_GONE;
 	log_arena(core, arena);
 	arena_grant(arena, 0, n_blocks);
