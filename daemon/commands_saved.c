@@ -4,21 +4,9 @@
 #include "daemon/command.h"
 #include "daemon/disk.h"
 #include "daemon/session.h"
-#include "proto/layout_wire.h"
 #include "proto/runtime.h"
 
 /* ---- list --------------------------------------------------------------------------------- */
-
-static ProtobufCBinaryData hash_of(const Kv__Wire__Layout *wire)
-{
-	struct kv_layout *layout = wire ? kv_layout_from_wire(wire, NULL) : NULL;
-	ProtobufCBinaryData hash = {0, NULL};
-
-	if (layout)
-		hash = reply_bytes(layout->hash, sizeof(layout->hash));
-	kv_layout_free(layout);
-	return hash;
-}
 
 static Kv__Wire__SavedInfo *saved_wire(const struct saved *saved)
 {
@@ -36,7 +24,7 @@ static Kv__Wire__SavedInfo *saved_wire(const struct saved *saved)
 		wire->n_blocks += head->groups[g]->n_places;
 	wire->saved_unix_ns = head->saved_unix_ns;
 	wire->digest = reply_bytes(head->digest.data, head->digest.len);
-	wire->layout_hash = hash_of(head->layout);
+	wire->layout_hash = reply_bytes(saved->layout_hash, sizeof(saved->layout_hash));
 	wire->parent_name = reply_string(head->parent_name);
 	wire->parent_update = head->parent_update;
 	return wire;

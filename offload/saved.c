@@ -74,7 +74,7 @@ static bool unuse_place(struct store *store, store_place place, const struct slo
 /* The first n uses go. */
 static void unuse_places(struct store *store, const struct saved_entry *entry, uint64_t n)
 {
-	saved_each_place(entry->saved.head, entry->layout, unuse_place, store, &n);
+	saved_each_place(entry->saved.head, entry->saved.layout_hash, unuse_place, store, &n);
 }
 
 static bool use_place(struct store *store, store_place place, const struct slot *image, void *arg)
@@ -95,7 +95,8 @@ static int use_places(struct store *store, const struct saved_entry *entry, stru
 {
 	uint64_t n_used = 0;
 
-	if (saved_each_place(entry->saved.head, entry->layout, use_place, store, &n_used))
+	if (saved_each_place(entry->saved.head, entry->saved.layout_hash, use_place, store,
+			     &n_used))
 		return 0;
 	unuse_places(store, entry, n_used);
 	return errbuf_set(err, KV_EIO,
@@ -278,7 +279,7 @@ struct saved_entry *saved_entry_from(const void *bytes, size_t n_bytes, struct e
 		errbuf_set(err, KV_ENOMEM, "no memory for a saved snapshot");
 		return NULL;
 	}
-	entry->saved.head = saved_parse(bytes, n_bytes, entry->layout, err);
+	entry->saved.head = saved_parse(bytes, n_bytes, entry->saved.layout_hash, err);
 	if (!entry->saved.head) {
 		free(entry);
 		return NULL;

@@ -48,7 +48,7 @@ static int check_group(const Kv__Saved__Group *group, uint32_t number, struct er
 	return 0;
 }
 
-static int check_layout(const Kv__Saved__Saved *head, uint8_t out[STORE_LAYOUT_BYTES],
+static int check_layout(const Kv__Saved__Saved *head, uint8_t out[KV_HASH_BYTES],
 			struct errbuf *err)
 {
 	struct kv_layout *layout;
@@ -59,7 +59,7 @@ static int check_layout(const Kv__Saved__Saved *head, uint8_t out[STORE_LAYOUT_B
 	layout = kv_layout_from_wire(head->layout, err);
 	if (!layout)
 		return -1;
-	memcpy(out, layout->hash, STORE_LAYOUT_BYTES);
+	memcpy(out, layout->hash, KV_HASH_BYTES);
 	n_groups = layout->n_groups;
 	kv_layout_free(layout);
 	if (head->n_groups > n_groups)
@@ -89,7 +89,7 @@ static int check_words(const Kv__Saved__Saved *head, struct errbuf *err)
 	return 0;
 }
 
-static int check(const Kv__Saved__Saved *head, uint8_t layout[STORE_LAYOUT_BYTES],
+static int check(const Kv__Saved__Saved *head, uint8_t layout_hash[KV_HASH_BYTES],
 		 struct errbuf *err)
 {
 	if (check_words(head, err))
@@ -103,7 +103,7 @@ static int check(const Kv__Saved__Saved *head, uint8_t layout[STORE_LAYOUT_BYTES
 	for (uint32_t g = 0; g < head->n_groups; g++)
 		if (check_group(head->groups[g], g, err))
 			return -1;
-	return check_layout(head, layout, err);
+	return check_layout(head, layout_hash, err);
 }
 
 /* ---- bytes -------------------------------------------------------------------------------- */
@@ -167,7 +167,7 @@ static Kv__Saved__Saved *unpack(const uint8_t *body, size_t n_bytes, struct errb
 	return saved;
 }
 
-Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[STORE_LAYOUT_BYTES],
+Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout_hash[KV_HASH_BYTES],
 			      struct errbuf *err)
 {
 	struct store_head head;
@@ -177,7 +177,7 @@ Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[
 		return NULL;
 	memcpy(&head, bytes, sizeof(head));
 	saved = unpack((const uint8_t *)bytes + sizeof(head), head.n_bytes, err);
-	if (saved && check(saved, layout, err)) {
+	if (saved && check(saved, layout_hash, err)) {
 		kv__saved__saved__free_unpacked(saved, NULL);
 		saved = NULL;
 	}

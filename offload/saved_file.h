@@ -22,11 +22,11 @@ int saved_pack(const Kv__Saved__Saved *head, void **bytes, size_t *n_bytes, stru
 
 /*
  * The other way: unpacked and checked for sense (numbers, names, and that each group has a checksum,
- * a place and one size for its images), with the first bytes of the layout's hash. NULL with err:
+ * a place and one size for its images), with the hash of its layout. NULL with err:
  * KV_ECORRUPT, KV_EVERSION, KV_ENOMEM, or what is wrong with the layout. Freed by
  * kv__saved__saved__free_unpacked().
  */
-Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout[STORE_LAYOUT_BYTES],
+Kv__Saved__Saved *saved_parse(const void *bytes, size_t n_bytes, uint8_t layout_hash[KV_HASH_BYTES],
 			      struct errbuf *err);
 
 #endif

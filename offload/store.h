@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "proto/errbuf.h"
+#include "proto/layout.h"
 #include "proto/limits.h"
 #include "proto/saved.pb-c.h"
 
@@ -112,8 +113,9 @@ int store_flush(struct store *store);
 
 struct saved {
 	Kv__Saved__Saved *head; /* unpacked; the store's */
-	uint64_t n_bytes;       /* of its images */
-	bool is_replaced;       /* removed while somebody reads it */
+	uint8_t layout_hash[KV_HASH_BYTES];
+	uint64_t n_bytes; /* of its images */
+	bool is_replaced; /* removed while somebody reads it */
 	uint32_t n_readers;
 };
 

@@ -95,14 +95,14 @@ static int claim(struct store *store, struct saved_entry *entry, struct errbuf *
 	const Kv__Saved__Saved *head = entry->saved.head;
 	struct claim claim = {0};
 
-	if (saved_each_place(head, entry->layout, claim_place, store, &claim)) {
+	if (saved_each_place(head, entry->saved.layout_hash, claim_place, store, &claim)) {
 		saved_insert(store, entry);
 		return 0;
 	}
 	if (claim.is_out_of_memory)
 		return errbuf_set(err, KV_ENOMEM, "no memory for the slots of %s",
 				  entry->saved.head->name);
-	saved_each_place(head, entry->layout, unclaim_place, store, &claim);
+	saved_each_place(head, entry->saved.layout_hash, unclaim_place, store, &claim);
 	saved_set_file_aside(store, entry->file_name, claim.why);
 	saved_entry_free(entry);
 	return 0;

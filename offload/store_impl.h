@@ -62,7 +62,6 @@ struct store {
 struct saved_entry {
 	struct saved saved; /* first: what the outside has a pointer to */
 	char file_name[SAVED_FILE_NAME_BYTES];
-	uint8_t layout[STORE_LAYOUT_BYTES];
 };
 
 void store_say(struct store *store, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -18,7 +18,7 @@
  * they are passed on as they are. What is written never has any. */
 static void check_round_trip(const Kv__Saved__Saved *saved, const uint8_t *layout)
 {
-	uint8_t layout_again[STORE_LAYOUT_BYTES];
+	uint8_t layout_again[KV_HASH_BYTES];
 	void *bytes, *bytes_again;
 	size_t n, n_again;
 	Kv__Saved__Saved *again;
@@ -42,7 +42,7 @@ static void check_round_trip(const Kv__Saved__Saved *saved, const uint8_t *layou
 static void run(const void *file, size_t n)
 {
 	char file_name[SAVED_FILE_NAME_BYTES] = "1000-", name[SAVED_FILE_NAME_BYTES + 8];
-	uint8_t layout[STORE_LAYOUT_BYTES];
+	uint8_t layout[KV_HASH_BYTES];
 	struct errbuf err = {0};
 	Kv__Saved__Saved *saved = saved_parse(file, n, layout, &err);
 

@@ -351,7 +351,7 @@ void world_forge(struct world *w, const struct kv_layout *layout, const char *na
 {
 	const size_t n_room = 1u << 20;
 	char file[SAVED_FILE_NAME_BYTES], path[800];
-	uint8_t hash[STORE_LAYOUT_BYTES];
+	uint8_t hash[KV_HASH_BYTES];
 	void *bytes = malloc(n_room), *forged;
 	Kv__Saved__Saved *head;
 	size_t n;
