@@ -120,18 +120,10 @@ void kv_digest_drop(struct kv_digest *digest)
 void kv_block_digest(XXH3_state_t *state, const struct kv_layout *layout, uint32_t group,
 		     const void *const *pieces, uint32_t n_slots, struct kv_block_digest *out)
 {
-	const struct kv_group *g = &layout->groups[group];
 	kv_block_digest_fn *wide = kv_block_digest_wide();
 
-	if (wide) {
+	if (wide)
 		wide(layout, group, pieces, n_slots, out);
-		return;
-	}
-	XXH3_128bits_reset(state);
-	for (uint32_t r = 0; r < g->n_regions; r++) {
-		const struct kv_region *region = &layout->regions[g->first_region + r];
-
-		XXH3_128bits_update(state, pieces[r], (size_t)n_slots * region->row_bytes);
-	}
-	store(XXH3_128bits_digest(state), out->bytes);
+	else
+		store(kv_hash_pieces(state, layout, group, pieces, n_slots), out->bytes);
 }

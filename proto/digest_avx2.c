@@ -7,20 +7,6 @@
 
 #include "proto/digest_wide.h"
 
-static XXH128_hash_t hash_pieces(const struct kv_layout *layout, const struct kv_group *group,
-				 const void *const *pieces, uint32_t n_slots)
-{
-	XXH3_state_t state;
-
-	XXH3_INITSTATE(&state);
-	XXH3_128bits_reset(&state);
-	for (uint32_t r = 0; r < group->n_regions; r++)
-		XXH3_128bits_update(&state, pieces[r],
-				    (size_t)n_slots *
-					    layout->regions[group->first_region + r].row_bytes);
-	return XXH3_128bits_digest(&state);
-}
-
 void kv_block_digest_avx2(const struct kv_layout *layout, uint32_t group, const void *const *pieces,
 			  uint32_t n_slots, struct kv_block_digest *out)
 {
@@ -28,11 +14,14 @@ void kv_block_digest_avx2(const struct kv_layout *layout, uint32_t group, const 
 	const size_t one_bytes = (size_t)n_slots * layout->regions[g->first_region].row_bytes;
 	XXH128_canonical_t canonical;
 	XXH128_hash_t hash;
+	XXH3_state_t state;
 
-	if (g->n_regions == 1)
+	if (g->n_regions == 1) {
 		hash = XXH3_128bits(pieces[0], one_bytes);
-	else
-		hash = hash_pieces(layout, g, pieces, n_slots);
+	} else {
+		XXH3_INITSTATE(&state);
+		hash = kv_hash_pieces(&state, layout, group, pieces, n_slots);
+	}
 	XXH128_canonicalFromHash(&canonical, hash);
 	memcpy(out->bytes, canonical.digest, KV_DIGEST_BYTES);
 }
