@@ -11,27 +11,21 @@
 #define PAUSE_LEAST_MS 1
 #define PAUSE_MOST_MS 50
 
-static Kv__Wire__Reply *ask(struct kvc_session *session, uint64_t job_id)
+/* Asks after a job, or tells it to stop; the answer is the same. */
+static Kv__Wire__Reply *ask(struct kvc_session *session, uint64_t job_id, bool stop)
 {
 	Kv__Wire__Request request;
-	Kv__Wire__JobGet command = KV__WIRE__JOB_GET__INIT;
+	Kv__Wire__JobGet get = KV__WIRE__JOB_GET__INIT;
+	Kv__Wire__JobCancel cancel = KV__WIRE__JOB_CANCEL__INIT;
 
-	command.job_id = job_id;
+	get.job_id = cancel.job_id = job_id;
 	rpc_request_init(&request);
-	request.command_case = KV__WIRE__REQUEST__COMMAND_JOB_GET;
-	request.job_get = &command;
-	return rpc_ask(session, &request, KV__WIRE__REPLY__RESULT_JOB);
-}
-
-static Kv__Wire__Reply *cancel(struct kvc_session *session, uint64_t job_id)
-{
-	Kv__Wire__Request request;
-	Kv__Wire__JobCancel command = KV__WIRE__JOB_CANCEL__INIT;
-
-	command.job_id = job_id;
-	rpc_request_init(&request);
-	request.command_case = KV__WIRE__REQUEST__COMMAND_JOB_CANCEL;
-	request.job_cancel = &command;
+	request.command_case = stop ? KV__WIRE__REQUEST__COMMAND_JOB_CANCEL :
+				      KV__WIRE__REQUEST__COMMAND_JOB_GET;
+	if (stop)
+		request.job_cancel = &cancel;
+	else
+		request.job_get = &get;
 	return rpc_ask(session, &request, KV__WIRE__REPLY__RESULT_JOB);
 }
 
@@ -94,7 +88,7 @@ static int look(struct job *job, bool stop, const struct jobs_watch *watch)
 	uint8_t boot[LINK_BOOT_BYTES];
 
 	rpc_reply_free(job->reply);
-	job->reply = (stop ? cancel : ask)(job->session, job_id);
+	job->reply = ask(job->session, job_id, stop);
 	if (!job->reply && kvc_error() != KVC_ENOTFOUND)
 		return -1;
 	job->is_told |= stop;

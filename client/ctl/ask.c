@@ -87,6 +87,16 @@ int ctl_ask_for(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply__Re
 	return -1;
 }
 
+int ctl_ask_status(struct ctl *ctl, Kv__Wire__Reply **reply, int *code)
+{
+	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
+	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
+
+	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
+	request.status = &message;
+	return ctl_ask_for(ctl, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT, reply, code);
+}
+
 int ctl_new_name(struct ctl *ctl, const char *word, Kv__Wire__Target *target)
 {
 	struct errbuf err;

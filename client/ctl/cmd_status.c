@@ -124,15 +124,11 @@ static json_t *status_json(const Kv__Wire__StatusResult *s)
 
 int cmd_status(struct ctl *ctl, const struct ctl_args *args)
 {
-	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
 	Kv__Wire__Reply *reply;
 	int code;
 
 	(void)args;
-	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
-	request.status = &message;
-	if (ctl_ask_for(ctl, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT, &reply, &code))
+	if (ctl_ask_status(ctl, &reply, &code))
 		return code;
 	if (ctl->json)
 		ctl_print_json(ctl, status_json(reply->status_result));

@@ -141,6 +141,9 @@ void ctl_free_reply(Kv__Wire__Reply *reply);
 int ctl_ask_for(struct ctl *ctl, Kv__Wire__Request *request, Kv__Wire__Reply__ResultCase wanted,
 		Kv__Wire__Reply **reply, int *code);
 
+/* The daemon's status; errors as ctl_ask_for(). */
+int ctl_ask_status(struct ctl *ctl, Kv__Wire__Reply **reply, int *code);
+
 /* Prints an error (as JSON too, with --json) and returns the exit code that belongs to it. */
 int ctl_fail(struct ctl *ctl, const struct errbuf *err);
 int ctl_exit_code(int status);

@@ -20,15 +20,9 @@
 
 static int ask_disk(struct role *r, struct errbuf *err)
 {
-	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
-	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
-	struct ctl *ctl = r->settings->ctl;
-	Kv__Wire__Reply *reply;
+	Kv__Wire__Reply *reply = role_ask_status(r, err);
 
-	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
-	request.status = &message;
-	ctl->session = r->session;
-	if (ctl->call(ctl, &request, &reply, err))
+	if (!reply)
 		return -1;
 	if (reply->result_case == KV__WIRE__REPLY__RESULT_STATUS_RESULT &&
 	    reply->status_result->disk) {

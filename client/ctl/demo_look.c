@@ -10,7 +10,7 @@
 #include "client/ctl/object.h"
 #include "client/examples/kv_sequence.h"
 
-static int ask_gauges(struct role *r, struct errbuf *err)
+Kv__Wire__Reply *role_ask_status(struct role *r, struct errbuf *err)
 {
 	Kv__Wire__Status message = KV__WIRE__STATUS__INIT;
 	Kv__Wire__Request request = KV__WIRE__REQUEST__INIT;
@@ -20,7 +20,14 @@ static int ask_gauges(struct role *r, struct errbuf *err)
 	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
 	request.status = &message;
 	ctl->session = r->session;
-	if (ctl->call(ctl, &request, &reply, err))
+	return ctl->call(ctl, &request, &reply, err) ? NULL : reply;
+}
+
+static int ask_gauges(struct role *r, struct errbuf *err)
+{
+	Kv__Wire__Reply *reply = role_ask_status(r, err);
+
+	if (!reply)
 		return -1;
 	if (reply->result_case == KV__WIRE__REPLY__RESULT_STATUS_RESULT) {
 		r->report.live_bytes = reply->status_result->pool_live_bytes;

@@ -94,6 +94,9 @@ role_fn play_evict;
 /* The daemon's gauges, and its own look at the prompt of this act. */
 role_fn play_look;
 
+/* The daemon's status, asked for by the role's session; the caller frees. NULL with err. */
+Kv__Wire__Reply *role_ask_status(struct role *r, struct errbuf *err);
+
 /* The tree, as people or programs read it, into the file "tree" of the folder. */
 role_fn play_tree;
 
