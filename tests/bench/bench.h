@@ -19,6 +19,7 @@
 #include <sys/types.h>
 
 #include "client/kvcache.h"
+#include "proto/kvcache.pb-c.h"
 
 /* ---- rows (report.c) ---------------------------------------------------------------------- */
 
@@ -186,6 +187,9 @@ void bench_append(struct bench_cache *cache, kvc_seq *seq, uint64_t n_tokens);
 kvc_seq *bench_seq(struct bench_cache *cache, uint64_t n_tokens, uint64_t n_reserve_tokens,
 		   const char *name);
 
+/* The daemon's status, for rpc_reply_free(). */
+Kv__Wire__Reply *bench_status(kvc_session *session);
+
 /* The daemon's gauges. */
 struct bench_gauges {
 	uint64_t live_bytes, reserved_bytes, cached_bytes, used_bytes;
@@ -282,9 +286,9 @@ void bench_group_attend_prefill(void);
 void bench_group_attend_peak(void);
 void bench_group_h2o(void);
 void bench_group_token_rate(void); /* token_rate_* */
-void bench_group_disk(void);          /* offload, fetch, io_cpu */
+void bench_group_disk(void);       /* offload, fetch, io_cpu */
 void bench_group_restart_store(void);
-void bench_group_io(void);         /* io_* */
+void bench_group_io(void); /* io_* */
 void bench_group_restart(void);
 void bench_group_redis(void); /* redis_* */
 

@@ -97,18 +97,24 @@ kvc_seq *bench_seq(struct bench_cache *cache, uint64_t n_tokens, uint64_t n_rese
 	return seq;
 }
 
-struct bench_gauges bench_gauges(struct bench_cache *cache)
+Kv__Wire__Reply *bench_status(kvc_session *session)
 {
 	Kv__Wire__Request request;
 	Kv__Wire__Status command = KV__WIRE__STATUS__INIT;
-	struct bench_gauges gauges;
 	Kv__Wire__Reply *reply;
 
 	rpc_request_init(&request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
 	request.status = &command;
-	BENCH_CHECK(
-		reply = rpc_ask(cache->session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT));
+	BENCH_CHECK(reply = rpc_ask(session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT));
+	return reply;
+}
+
+struct bench_gauges bench_gauges(struct bench_cache *cache)
+{
+	Kv__Wire__Reply *reply = bench_status(cache->session);
+	struct bench_gauges gauges;
+
 	gauges = (struct bench_gauges){
 		.live_bytes = reply->status_result->pool_live_bytes,
 		.reserved_bytes = reply->status_result->pool_reserved_bytes,

@@ -137,20 +137,11 @@ static void serve_anew(const struct caches *caches, unsigned number)
 /* What the core has to do behind its last start; 0: nothing is left. */
 static uint64_t left_bytes(const struct caches *caches, uint64_t *all_bytes)
 {
-	Kv__Wire__Request request;
-	Kv__Wire__Status command = KV__WIRE__STATUS__INIT;
-	const Kv__Wire__StatusResult *status;
-	const Kv__Wire__StartInfo *start;
-	Kv__Wire__Reply *reply;
+	Kv__Wire__Reply *reply = bench_status(caches->session);
+	const Kv__Wire__StatusResult *status = reply->status_result;
+	const Kv__Wire__StartInfo *start = status->start;
 	uint64_t left;
 
-	rpc_request_init(&request);
-	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
-	request.status = &command;
-	BENCH_CHECK(
-		reply = rpc_ask(caches->session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT));
-	status = reply->status_result;
-	start = status->start;
 	*all_bytes = start ? start->to_lock_bytes + start->to_verify_bytes : 0;
 	left = *all_bytes - (start ? start->locked_bytes + start->verified_bytes : 0) +
 	       status->pool_quarantined_bytes;

@@ -8,6 +8,7 @@
 
 #include "client/rpc.h"
 #include "tests/support/client.h"
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 
 #define LAYERS 2
@@ -58,8 +59,7 @@ struct load {
 
 static uint64_t draw(struct load *l, uint64_t n)
 {
-	l->random = l->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (l->random >> 33) % n;
+	return kt_draw(&l->random, n);
 }
 
 /* ---- calls -------------------------------------------------------------------------------- */

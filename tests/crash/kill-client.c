@@ -9,7 +9,6 @@
  * and goes on. At the end they are dropped: gauges are what they were.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +18,10 @@
 #include <unistd.h>
 
 #include "proto/fault.h"
+#include "tests/crash/rounds.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 #include "tests/support/wait.h"
 
@@ -28,7 +29,7 @@
 #define MOST_TOKENS 160u
 #define N_LIVES 3 /* a round */
 
-static unsigned int n_rounds = 20;
+static uint64_t n_rounds = 20;
 static uint64_t seed = 1;
 static struct kt_daemon *daemon_;
 
@@ -57,29 +58,23 @@ struct step {
 	uint64_t first;     /* number of the first new token; those of both follow one another */
 };
 
-static uint64_t draw(uint64_t *random, uint64_t n)
-{
-	*random = *random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (*random >> 33) % n;
-}
-
 static struct step next_step(struct history *h)
 {
 	struct step s = {.first = h->next_token};
-	const uint64_t which = draw(&h->random, 16), both = draw(&h->random, 3);
+	const uint64_t which = kt_draw(&h->random, 16), both = kt_draw(&h->random, 3);
 
 	s.op = which < 8  ? OP_APPEND :
 	       which < 13 ? OP_ROLLBACK :
 	       which < 14 ? OP_SNAPSHOT :
 			    OP_FORK;
 	for (int i = 0; i < N_SEQS; i++) {
-		const uint64_t length = h->seqs[i].n, n = draw(&h->random, 11) + 1;
+		const uint64_t length = h->seqs[i].n, n = kt_draw(&h->random, 11) + 1;
 
 		if (both != 2 && both != (uint64_t)i)
 			continue;
 		if (s.op == OP_APPEND && length + n > MOST_TOKENS - 16)
 			s.op = OP_ROLLBACK;
-		s.n[i] = s.op == OP_ROLLBACK ? draw(&h->random, length + 1) : n;
+		s.n[i] = s.op == OP_ROLLBACK ? kt_draw(&h->random, length + 1) : n;
 	}
 	if (s.op == OP_ROLLBACK) /* one of them may have been meant to be appended to */
 		for (int i = 0; i < N_SEQS; i++)
@@ -251,7 +246,7 @@ static void world_new(struct world *w, bool kill_core)
 static void begin_round(struct world *w)
 {
 	memset(&w->now, 0, sizeof(w->now));
-	w->now.random = draw(&w->random, UINT64_C(1) << 30);
+	w->now.random = kt_draw(&w->random, UINT64_C(1) << 30);
 	w->now.next_token = 1;
 	for (int i = 0; i < N_SEQS; i++)
 		kvc_seq_free(kt_seq_new(&w->client, names[i])); /* parked */
@@ -355,10 +350,10 @@ static void life(struct world *w, uint64_t fault_at)
 	kt_kid_start(&kid, "work", kt_daemon_dir(daemon_), arg);
 	kt_kid_write(&kid, &w->now, sizeof(w->now));
 	if (fault_at == 0) {
-		nap_us(10000 + draw(&w->random, 40000));
+		nap_us(10000 + kt_draw(&w->random, 40000));
 		if (w->kill_core)
 			assert_int_equal(kt_daemon_kill_core(daemon_), 0);
-		nap_us(draw(&w->random, 20000));
+		nap_us(kt_draw(&w->random, 20000));
 		kill(kid.pid, SIGKILL);
 	}
 	assert_int_equal(kt_wait_child(kid.pid, 20000, &status), 0);
@@ -384,7 +379,7 @@ static void killed_at_random(bool kill_core)
 
 	world_new(&w, kill_core);
 	before = kt_gauges(w.client.session);
-	for (unsigned int i = 0; i < n_rounds; i++) {
+	for (uint64_t i = 0; i < n_rounds; i++) {
 		begin_round(&w);
 		for (int k = 0; k < N_LIVES; k++)
 			life(&w, 0);
@@ -418,10 +413,10 @@ static void test_points(void **state)
 	(void)state;
 	world_new(&w, false);
 	before = kt_gauges(w.client.session);
-	for (unsigned int i = 0; i < n_rounds; i++) {
+	for (uint64_t i = 0; i < n_rounds; i++) {
 		begin_round(&w);
 		for (unsigned int k = 0; k < N_LIVES; k++)
-			life(&w, 1 + i * N_LIVES + k + draw(&w.random, 20));
+			life(&w, 1 + i * N_LIVES + k + kt_draw(&w.random, 20));
 		end_round(&w, &before);
 	}
 	printf("%llu steps, %llu found in flight\n", (unsigned long long)w.n_steps,
@@ -463,20 +458,10 @@ static const struct kt_role roles[] = {{"work", role_work}, {NULL, NULL}};
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
-						{"seed", required_argument, NULL, 's'},
-						{NULL, 0, NULL, 0}};
 	const struct kt_group group = {tests, sizeof(tests) / sizeof(tests[0]), setup, teardown};
-	int c;
 
 	kt_kid_main(argc, argv, roles);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'r')
-			n_rounds = (unsigned int)strtoul(optarg, NULL, 10);
-		else if (c == 's')
-			seed = strtoull(optarg, NULL, 10);
-		else
-			return 2;
-	}
+	if (!rounds_parse(argc, argv, &n_rounds, &seed))
+		return 2;
 	return kt_run(1, argv, &group, 1);
 }

@@ -7,7 +7,6 @@
  * sessions and objects as they have. At the end everything is removed: the pool is empty,
  * and the keeper holds nothing but what belongs to the observer.
  */
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +16,10 @@
 #include <unistd.h>
 
 #include "tests/crash/core-load.h"
+#include "tests/crash/rounds.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 #include "tests/support/wait.h"
 
@@ -26,7 +27,7 @@
 #define ROUND_MS 30000
 #define N_KEPT 3 /* in the end: the catalogue; segment and process of the observer */
 
-static unsigned int n_rounds = 40;
+static uint64_t n_rounds = 40;
 static uint64_t seed = 1;
 
 struct world {
@@ -39,14 +40,7 @@ struct world {
 
 static uint64_t draw(struct world *w, uint64_t n)
 {
-	w->random = w->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (w->random >> 33) % n;
-}
-
-static void set_fault(void *arg)
-{
-	if (arg)
-		setenv("KVC_CORE_FAULT_MAX", arg, 1);
+	return kt_draw(&w->random, n);
 }
 
 /* most: at which point at most each core dies by itself; NULL: it does not. */
@@ -59,7 +53,8 @@ static void world_new(struct world *w, const char *most)
 
 	memset(w, 0, sizeof(*w));
 	w->random = seed;
-	w->daemon = kt_daemon_spawn_prepared(NULL, arguments, set_fault, (void *)(uintptr_t)most);
+	w->daemon = kt_daemon_spawn_prepared(NULL, arguments, kt_daemon_core_dies,
+					     (void *)(uintptr_t)most);
 	assert_true(kt_daemon_wait_ready(w->daemon));
 	w->client = kt_client_open_ms(kt_daemon_dir(w->daemon), ROUND_MS);
 	w->before = kt_gauges(w->client.session);
@@ -157,7 +152,7 @@ static void test_random(void **state)
 
 	(void)state;
 	world_new(&w, NULL);
-	for (unsigned int i = 0; i < n_rounds; i++) {
+	for (uint64_t i = 0; i < n_rounds; i++) {
 		uint64_t n_kills = draw(&w, 4) ? 1 : 1 + draw(&w, 4);
 
 		nap_us(2000 + draw(&w, 30000));
@@ -183,12 +178,12 @@ static bool have_died(void *arg)
 	return kt_gauges(deaths->w->client.session).n_core_restarts >= deaths->n;
 }
 
-static void at_points(const char *most, unsigned int rounds)
+static void at_points(const char *most, uint64_t rounds)
 {
 	struct world w;
 
 	world_new(&w, most);
-	for (unsigned int i = 0; i < rounds; i++) {
+	for (uint64_t i = 0; i < rounds; i++) {
 		struct deaths deaths = {&w, kt_gauges(w.client.session).n_core_restarts + 1};
 
 		assert_true(kt_wait_until(have_died, &deaths, ROUND_MS));
@@ -220,20 +215,10 @@ static const struct kt_role roles[] = {{"load", core_load_role}, {NULL, NULL}};
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
-						{"seed", required_argument, NULL, 's'},
-						{NULL, 0, NULL, 0}};
 	const struct kt_group group = KT_GROUP(tests);
-	int c;
 
 	kt_kid_main(argc, argv, roles);
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'r')
-			n_rounds = (unsigned int)strtoul(optarg, NULL, 10);
-		else if (c == 's')
-			seed = strtoull(optarg, NULL, 10);
-		else
-			return 2;
-	}
+	if (!rounds_parse(argc, argv, &n_rounds, &seed))
+		return 2;
 	return kt_run(1, argv, &group, 1);
 }

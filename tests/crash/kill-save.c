@@ -7,7 +7,6 @@
  * answer came to, what is there is loaded and compared with both. At the end everything is removed,
  * and no slot of the store is in use.
  */
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +14,10 @@
 #include <time.h>
 
 #include "client/rpc.h"
+#include "tests/crash/rounds.h"
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 #include "tests/support/tmpdir.h"
 #include "tests/support/wait.h"
@@ -26,7 +27,7 @@
 #define TRIES_MAX 1000
 #define DEADLINE_MS 20000
 
-static unsigned int n_rounds = 60;
+static uint64_t n_rounds = 60;
 static uint64_t seed = 1;
 
 struct content {
@@ -45,17 +46,10 @@ struct world {
 
 static uint64_t draw(struct world *w, uint64_t n)
 {
-	w->random = w->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (w->random >> 33) % n;
+	return kt_draw(&w->random, n);
 }
 
 /* ---- the daemon --------------------------------------------------------------------------- */
-
-static void set_fault(void *arg)
-{
-	if (arg)
-		setenv("KVC_CORE_FAULT_MAX", arg, 1);
-}
 
 static void start(struct world *w)
 {
@@ -63,7 +57,7 @@ static void start(struct world *w)
 					 "64M",         "--preallocate", "no",
 					 "--log-level", "error",         NULL};
 
-	w->daemon = kt_daemon_spawn_prepared(w->runtime_dir, arguments, set_fault,
+	w->daemon = kt_daemon_spawn_prepared(w->runtime_dir, arguments, kt_daemon_core_dies,
 					     (void *)(uintptr_t)w->most);
 	assert_true(kt_daemon_wait_ready(w->daemon));
 	w->client = kt_client_open_ms(w->runtime_dir, DEADLINE_MS);
@@ -240,21 +234,11 @@ static void world_new(struct world *w, const char *most)
 	start(w);
 }
 
-static Kv__Wire__Reply *ask_status(struct world *w)
-{
-	Kv__Wire__Status command = KV__WIRE__STATUS__INIT;
-	Kv__Wire__Request request;
-
-	rpc_request_init(&request);
-	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
-	request.status = &command;
-	return rpc_ask(w->client.session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT);
-}
-
 /* A core that was killed has its lock on the store until the kernel is through with it. */
 static bool has_disk(void *arg)
 {
-	Kv__Wire__Reply *reply = ask_status(arg);
+	const struct world *w = arg;
+	Kv__Wire__Reply *reply = kt_status(w->client.session);
 	bool has = reply && reply->status_result->disk && !reply->status_result->disk->fault[0];
 
 	rpc_reply_free(reply);
@@ -270,7 +254,7 @@ static uint64_t used_bytes(struct world *w)
 
 	assert_true(kt_wait_until(has_disk, w, DEADLINE_MS));
 	while (!reply)
-		reply = ask_status(w);
+		reply = kt_status(w->client.session);
 	disk = reply->status_result->disk;
 	assert_int_equal(disk->n_set_aside, 0);
 	used = disk->used_bytes;
@@ -323,7 +307,7 @@ static void test_random(void **state)
 
 	(void)state;
 	world_new(&w, NULL);
-	for (unsigned int done = 0; done < n_rounds;) {
+	for (uint64_t done = 0; done < n_rounds;) {
 		pid_t pid = killer(&w);
 		int status;
 
@@ -344,7 +328,7 @@ static void test_points(void **state)
 
 	(void)state;
 	world_new(&w, "400");
-	for (unsigned int i = 0; i < n_rounds; i++)
+	for (uint64_t i = 0; i < n_rounds; i++)
 		operate(&w);
 	world_end(&w);
 }
@@ -363,19 +347,9 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
-						{"seed", required_argument, NULL, 's'},
-						{NULL, 0, NULL, 0}};
 	const struct kt_group group = KT_GROUP(tests);
-	int c;
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'r')
-			n_rounds = (unsigned int)strtoul(optarg, NULL, 10);
-		else if (c == 's')
-			seed = strtoull(optarg, NULL, 10);
-		else
-			return 2;
-	}
+	if (!rounds_parse(argc, argv, &n_rounds, &seed))
+		return 2;
 	return kt_run(1, argv, &group, 1);
 }

@@ -10,7 +10,6 @@
  * child takes over and goes on. Prints TAP, one line a scenario.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/crash/rounds.h"
 #include "tests/support/bare.h"
 
 #define MAX_TOKENS 300u
@@ -583,20 +583,10 @@ static void test_points(uint64_t seed, uint64_t n_points)
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"rounds", required_argument, NULL, 'r'},
-						{"seed", required_argument, NULL, 's'},
-						{NULL, 0, NULL, 0}};
 	uint64_t rounds = 200, seed = 1, n_updates = 0, n_snapshots = 0;
-	int c;
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (c == 'r')
-			rounds = strtoull(optarg, NULL, 10);
-		else if (c == 's')
-			seed = strtoull(optarg, NULL, 10);
-		else
-			return 2;
-	}
+	if (!rounds_parse(argc, argv, &rounds, &seed))
+		return 2;
 	signal(SIGPIPE, SIG_IGN);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("TAP version 13\n1..2\n");

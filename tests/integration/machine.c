@@ -75,14 +75,9 @@ void machine_restart(struct machine *m)
 
 static Kv__Wire__Reply *ask_status(const struct machine *m)
 {
-	Kv__Wire__Request request;
-	Kv__Wire__Status command = KV__WIRE__STATUS__INIT;
 	Kv__Wire__Reply *reply;
 
-	rpc_request_init(&request);
-	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
-	request.status = &command;
-	there(reply = rpc_ask(m->session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT));
+	there(reply = kt_status(m->session));
 	return reply;
 }
 

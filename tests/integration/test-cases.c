@@ -10,6 +10,7 @@
 
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 #include "tests/support/wait.h"
 
@@ -409,8 +410,7 @@ struct herd {
 
 static uint64_t draw(struct herd *herd, uint64_t n)
 {
-	herd->random = herd->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (herd->random >> 33) % n;
+	return kt_draw(&herd->random, n);
 }
 
 static struct owned *pick(struct herd *herd, bool free_one)

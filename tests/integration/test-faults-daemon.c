@@ -293,11 +293,6 @@ static void test_parked_restart(void **state)
 }
 
 #ifdef KV_FAULT_INJECTION
-static void set_core_fault(void *arg)
-{
-	setenv("KVC_CORE_FAULT_MAX", arg, 1);
-}
-
 #define N_CORES 40
 
 /* Each core dies by itself at one of the first points that it passes: between what it logs, does
@@ -308,7 +303,7 @@ static void core_dies_at_points(const char *most)
 	struct kt_client client;
 	struct loads loads;
 
-	daemon = kt_daemon_spawn_prepared(NULL, NULL, set_core_fault, (void *)(uintptr_t)most);
+	daemon = kt_daemon_spawn_prepared(NULL, NULL, kt_daemon_core_dies, (void *)(uintptr_t)most);
 	assert_true(kt_daemon_wait_ready(daemon));
 	client = kt_client_open_ms(kt_daemon_dir(daemon), 20000);
 	loads_start(&loads, kt_daemon_dir(daemon));

@@ -14,6 +14,7 @@
 
 #include "tests/support/client.h"
 #include "tests/support/daemon.h"
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 #include "tests/support/wait.h"
 
@@ -35,12 +36,6 @@ struct writing {
 	uint64_t n_updates, n_moved;
 };
 
-static uint64_t draw(uint64_t *random, uint64_t n)
-{
-	*random = *random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (*random >> 33) % n;
-}
-
 static void count(struct writing *w, int rc)
 {
 	w->n_updates++;
@@ -53,10 +48,10 @@ static void count(struct writing *w, int rc)
 /* Token i is i + k * STRIDE, with another k for each update: what is written twice differs. */
 static void write_once(struct writing *w)
 {
-	uint64_t length = kvc_length(w->seq), n = 1 + draw(&w->random, 12), tokens[12];
+	uint64_t length = kvc_length(w->seq), n = 1 + kt_draw(&w->random, 12), tokens[12];
 
-	if (length + n > MOST_TOKENS || draw(&w->random, 3) == 0) {
-		count(w, kvc_rollback_keep(w->seq, length - draw(&w->random, length / 2 + 1)));
+	if (length + n > MOST_TOKENS || kt_draw(&w->random, 3) == 0) {
+		count(w, kvc_rollback_keep(w->seq, length - kt_draw(&w->random, length / 2 + 1)));
 		return;
 	}
 	w->next_token = (w->next_token + STRIDE) % (STRIDE * N_CHOICES);
@@ -164,7 +159,7 @@ static void let_go(struct operating *o, struct kept *k)
 
 static void take_one(struct operating *o)
 {
-	struct kept *k = &o->kept[draw(&o->random, N_KEPT)];
+	struct kept *k = &o->kept[kt_draw(&o->random, N_KEPT)];
 	struct kvc_verify_result result;
 	const char *name = k->name;
 
@@ -180,7 +175,7 @@ static void take_one(struct operating *o)
 
 static void roll_back(struct operating *o)
 {
-	const uint64_t keep = draw(&o->random, 40);
+	const uint64_t keep = kt_draw(&o->random, 40);
 
 	if (kt_rollback_by_name(o->client.session, &source, &keep, KT_KEEP, 1, 0) == 0)
 		o->n_rolled_back++;
@@ -192,10 +187,10 @@ static void operate(struct operating *o)
 {
 	while (o->n_taken < N_SNAPSHOTS) {
 		take_one(o);
-		if (draw(&o->random, 3) == 0)
+		if (kt_draw(&o->random, 3) == 0)
 			roll_back(o);
-		if (draw(&o->random, 4) == 0) {
-			struct kept *k = &o->kept[draw(&o->random, N_KEPT)];
+		if (kt_draw(&o->random, 4) == 0) {
+			struct kept *k = &o->kept[kt_draw(&o->random, N_KEPT)];
 
 			if (k->used)
 				verify(o, k, true);

@@ -398,17 +398,22 @@ size_t kt_sessions(kvc_session *session, uint64_t *ids, size_t max)
 
 /* ---- gauges ------------------------------------------------------------------------------- */
 
-int kt_gauges_try(kvc_session *session, struct kt_gauges *gauges)
+Kv__Wire__Reply *kt_status(kvc_session *session)
 {
 	Kv__Wire__Request request;
 	Kv__Wire__Status command = KV__WIRE__STATUS__INIT;
-	const Kv__Wire__StatusResult *s;
-	Kv__Wire__Reply *reply;
 
 	rpc_request_init(&request);
 	request.command_case = KV__WIRE__REQUEST__COMMAND_STATUS;
 	request.status = &command;
-	reply = rpc_ask(session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT);
+	return rpc_ask(session, &request, KV__WIRE__REPLY__RESULT_STATUS_RESULT);
+}
+
+int kt_gauges_try(kvc_session *session, struct kt_gauges *gauges)
+{
+	Kv__Wire__Reply *reply = kt_status(session);
+	const Kv__Wire__StatusResult *s;
+
 	if (!reply)
 		return -1;
 	s = reply->status_result;

@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #include "client/kvcache.h"
+#include "proto/kvcache.pb-c.h"
 
 /* ---- sessions ----------------------------------------------------------------------------- */
 
@@ -82,6 +83,9 @@ int kt_show(kvc_session *session, const char *name, uint64_t *length_tokens);
 int kt_session_end(kvc_session *session, uint64_t id);
 /* Numbers of sessions that are attached or away, not those that wait in quarantine. */
 size_t kt_sessions(kvc_session *session, uint64_t *ids, size_t max);
+
+/* The daemon's status, for rpc_reply_free(); NULL with the library's error. */
+Kv__Wire__Reply *kt_status(kvc_session *session);
 
 struct kt_gauges {
 	uint64_t total, live, reserved, cached, quarantined, free;

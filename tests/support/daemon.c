@@ -113,6 +113,12 @@ struct kt_daemon *kt_daemon_spawn(const char *dir, const char *const *arguments)
 	return kt_daemon_spawn_as(&(struct kt_daemon_start){.dir = dir, .arguments = arguments});
 }
 
+void kt_daemon_core_dies(void *most)
+{
+	if (most)
+		setenv("KVC_CORE_FAULT_MAX", most, 1);
+}
+
 struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *arguments,
 					   void (*prepare)(void *arg), void *arg)
 {

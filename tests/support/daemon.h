@@ -39,6 +39,10 @@ bool kt_daemon_wait_ready(struct kt_daemon *daemon);
 struct kt_daemon *kt_daemon_spawn_prepared(const char *dir, const char *const *arguments,
 					   void (*prepare)(void *arg), void *arg);
 
+/* To prepare with: each core of the daemon dies by itself at one of the first `most` (a number, in
+ * digits) points that it passes, in a build with fault injection. NULL: none does. */
+void kt_daemon_core_dies(void *most);
+
 /* All of it. */
 struct kt_daemon_start {
 	const char *dir;              /* NULL: a new one */

@@ -7,6 +7,7 @@ libkvtest_la_SOURCES = \
 	tests/support/daemon.h \
 	tests/support/manager.c \
 	tests/support/manager.h \
+	tests/support/random.h \
 	tests/support/runner.c \
 	tests/support/runner.h \
 	tests/support/supervise.c \

@@ -10,6 +10,7 @@
 
 #include "client/journal.h"
 #include "tests/support/bare.h"
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 
 #define MAX_SEQS 6u
@@ -69,8 +70,7 @@ struct world {
 
 static uint64_t draw(struct world *w, uint64_t n)
 {
-	w->random = w->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (w->random >> 33) % n;
+	return kt_draw(&w->random, n);
 }
 
 /* A number that makes sense as a rule, or is at a limit. */

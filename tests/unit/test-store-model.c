@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "tests/support/random.h"
 #include "tests/support/runner.h"
 #include "tests/unit/store-world.h"
 
@@ -31,8 +32,7 @@ struct model {
 
 static uint32_t draw(struct model *m, uint32_t n)
 {
-	m->random = m->random * UINT64_C(6364136223846793005) + 1442695040888963407u;
-	return (uint32_t)((m->random >> 33) % n);
+	return (uint32_t)kt_draw(&m->random, n);
 }
 
 static const char *name_of(uint32_t i)
