@@ -327,6 +327,41 @@ void craft_entry(struct craft *craft, uint32_t place, uint32_t group, uint64_t n
 	atomic_store(&entry->stamp, craft_update(craft, shm->writer) + 1);
 }
 
+#define MAKE_BLOCKS_MAX 128u /* of a group */
+
+uint32_t craft_make(struct craft *craft, const char *name, uint64_t max_tokens,
+		    const struct kv_head *head,
+		    void (*fill)(const struct craft *craft, uint32_t group, uint64_t ref))
+{
+	uint32_t place = craft_seq(craft, 0, name, max_tokens);
+	uint64_t refs[MAKE_BLOCKS_MAX];
+
+	craft_open(craft, 0);
+	for (uint32_t g = 0; g < craft->layout->n_groups; g++) {
+		struct kv_window window = kv_head_window(craft->layout, head, g);
+
+		if (window.n == 0)
+			continue;
+		assert_true(window.n <= MAKE_BLOCKS_MAX);
+		craft_reserve(craft, g, (uint32_t)window.n, refs);
+		for (uint64_t i = 0; i < window.n; i++) {
+			if (fill)
+				fill(craft, g, refs[i]);
+			craft_entry(craft, place, g, window.first + i, refs[i]);
+		}
+	}
+	for (uint32_t i = 0; i < head->n_marks; i++) {
+		struct kv_shm_mark *mark = &craft_place(craft, place)->marks[i];
+
+		atomic_store(&mark->id, i + 1);
+		atomic_store(&mark->length_tokens, head->length_tokens);
+		atomic_store(&mark->journal_end, head->journal_end);
+	}
+	craft_head_put(craft, place, head);
+	craft_close(craft, 0);
+	return place;
+}
+
 uint64_t craft_entry_get(const struct craft *craft, uint32_t place, uint32_t group, uint64_t number)
 {
 	int c = entry_current(craft, place, group, number);

@@ -60,6 +60,13 @@ void craft_head_put(struct craft *craft, uint32_t place, const struct kv_head *h
 /* The same for the entry of a block number; the freeze count is the place's. */
 void craft_entry(struct craft *craft, uint32_t place, uint32_t group, uint64_t number,
 		 uint64_t ref);
+/*
+ * A sequence with blocks for all that a header has, in the table and committed with it, and the
+ * header's marks. `fill` writes each block before (NULL: all bytes are zeros). The place.
+ */
+uint32_t craft_make(struct craft *craft, const char *name, uint64_t max_tokens,
+		    const struct kv_head *head,
+		    void (*fill)(const struct craft *craft, uint32_t group, uint64_t ref));
 /* What counts; 0: nothing. */
 uint64_t craft_entry_get(const struct craft *craft, uint32_t place, uint32_t group,
 			 uint64_t number);

@@ -79,49 +79,25 @@ void world_reboot(struct world *w, const struct kv_layout *layout)
 
 /* ---- what is saved ------------------------------------------------------------------------ */
 
-static void write_random(struct world *w, uint32_t group, uint64_t ref)
+static void write_random(const struct craft *craft, uint32_t group, uint64_t ref)
 {
-	const struct kv_group *g = &w->layout->groups[group];
+	const struct kv_group *g = &craft->layout->groups[group];
 
 	for (uint32_t r = 0; r < g->n_regions; r++) {
-		uint64_t n = image_piece_bytes(w->layout, group, r);
+		uint64_t n = image_piece_bytes(craft->layout, group, r);
 		unsigned char *bytes = malloc(n);
 
 		assert_non_null(bytes);
 		for (uint64_t i = 0; i < n; i++)
 			bytes[i] = (unsigned char)rand();
-		craft_write(&w->a, ref, r, 0, bytes, n);
+		craft_write(craft, ref, r, 0, bytes, n);
 		free(bytes);
 	}
 }
 
 void world_make(struct world *w, const char *name, const struct kv_head *head)
 {
-	uint32_t place = craft_seq(&w->a, 0, name, 1u << 16);
-	uint64_t refs[64];
-
-	craft_open(&w->a, 0);
-	for (uint32_t g = 0; g < w->layout->n_groups; g++) {
-		struct kv_window window = kv_head_window(w->layout, head, g);
-
-		if (window.n == 0)
-			continue;
-		assert_true(window.n <= 64);
-		craft_reserve(&w->a, g, (uint32_t)window.n, refs);
-		for (uint64_t i = 0; i < window.n; i++) {
-			write_random(w, g, refs[i]);
-			craft_entry(&w->a, place, g, window.first + i, refs[i]);
-		}
-	}
-	for (uint32_t i = 0; i < head->n_marks; i++) {
-		struct kv_shm_mark *mark = &craft_place(&w->a, place)->marks[i];
-
-		atomic_store(&mark->id, i + 1);
-		atomic_store(&mark->length_tokens, head->length_tokens);
-		atomic_store(&mark->journal_end, head->journal_end);
-	}
-	craft_head_put(&w->a, place, head);
-	craft_close(&w->a, 0);
+	craft_make(&w->a, name, 1u << 16, head, write_random);
 }
 
 struct kv_head world_head(const struct world *w, enum kv_journal_mode mode, uint32_t n_marks)
@@ -242,6 +218,13 @@ static uint64_t start(struct world *w, Kv__Wire__Request *request)
 	command.n_tokens = tokens; \
 	return run(w, &request)
 
+#define CHECK(run) \
+	COMMAND(STORE_CHECK, store_check, StoreCheck); \
+\
+	kv__wire__store_check__init(&command); \
+	command.repair = repair; \
+	return run(w, &request)
+
 struct world_result world_save(struct world *w, const char *source, const char *name, bool replace)
 {
 	SAVE(world_follow, source);
@@ -288,11 +271,12 @@ struct world_result world_verify(struct world *w, const char *name)
 
 struct world_result world_check(struct world *w, bool repair)
 {
-	COMMAND(STORE_CHECK, store_check, StoreCheck);
+	CHECK(world_follow);
+}
 
-	kv__wire__store_check__init(&command);
-	command.repair = repair;
-	return world_follow(w, &request);
+uint64_t world_start_check(struct world *w, bool repair)
+{
+	CHECK(start);
 }
 
 void world_assert_ok(const struct world_result *result)

@@ -66,6 +66,7 @@ struct world_result {
 /* The number of the job that a command has begun; world_result of one that has ended. */
 uint64_t world_start_save(struct world *w, const char *source, const char *name, bool replace);
 uint64_t world_start_load(struct world *w, const char *name, const char *as);
+uint64_t world_start_check(struct world *w, bool repair);
 struct world_result world_finish(struct world *w, uint64_t id);
 /* Its state afterwards. */
 uint32_t world_cancel(struct world *w, uint64_t id);

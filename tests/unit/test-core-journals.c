@@ -65,30 +65,7 @@ static uint64_t rows_per_block(const struct world *w, enum kv_journal_mode mode)
 /* Blocks for all that a header has, in the table and committed with it; all bytes are zero. */
 static uint32_t make(struct world *w, const char *name, const struct kv_head *head)
 {
-	uint32_t place = craft_seq(&w->a, 0, name, 1u << 20);
-	uint64_t refs[128];
-
-	craft_open(&w->a, 0);
-	for (uint32_t g = 0; g < w->layout->n_groups; g++) {
-		struct kv_window window = kv_head_window(w->layout, head, g);
-
-		if (window.n == 0)
-			continue;
-		assert_true(window.n <= 128);
-		craft_reserve(&w->a, g, (uint32_t)window.n, refs);
-		for (uint64_t i = 0; i < window.n; i++)
-			craft_entry(&w->a, place, g, window.first + i, refs[i]);
-	}
-	for (uint32_t i = 0; i < head->n_marks; i++) {
-		struct kv_shm_mark *mark = &craft_place(&w->a, place)->marks[i];
-
-		atomic_store(&mark->id, i + 1);
-		atomic_store(&mark->length_tokens, head->length_tokens);
-		atomic_store(&mark->journal_end, head->journal_end);
-	}
-	craft_head_put(&w->a, place, head);
-	craft_close(&w->a, 0);
-	return place;
+	return craft_make(&w->a, name, 1u << 20, head, NULL);
 }
 
 static struct kv_head head_of(const struct world *w, enum kv_journal_mode mode)

@@ -34,20 +34,6 @@ static void begin_operator(struct world *w, const char *rules)
 	world_assert_ok(&result);
 }
 
-static uint64_t start_check(struct world *w, bool repair)
-{
-	Kv__Wire__Reply *reply;
-	uint64_t id;
-	COMMAND(STORE_CHECK, store_check, StoreCheck);
-
-	kv__wire__store_check__init(&command);
-	command.repair = repair;
-	reply = craft_call(&w->a, &request, 0);
-	id = reply->job->job_id;
-	kv__wire__reply__free_unpacked(reply, NULL);
-	return id;
-}
-
 /* ---- the queue of the engine is full --------------------------------------------------------- */
 
 #define LOADS 20
@@ -72,7 +58,7 @@ static void test_full_queue(void **state)
 	for (int i = 0; i < LOADS; i++) {
 		snprintf(name, sizeof(name), "load-%d", i);
 		loads[i] = world_start_load(&w, "snap", name);
-		checks[i] = start_check(&w, false);
+		checks[i] = world_start_check(&w, false);
 	}
 	for (int i = 0; i < LOADS; i++) {
 		result = world_finish(&w, loads[i]);
@@ -158,8 +144,8 @@ static void test_repairs_besides(void **state)
 	(void)state;
 	begin_operator(&w, "read:2+3:late=2");
 	world_damage(&w);
-	ids[0] = start_check(&w, true);
-	ids[1] = start_check(&w, true);
+	ids[0] = world_start_check(&w, true);
+	ids[1] = world_start_check(&w, true);
 	ids[2] = world_start_load(&w, "snap", "loaded");
 	ids[3] = world_start_save(&w, "snap", "second", false);
 	ids[4] = world_start_save(&w, "snap", "snap", true);
@@ -208,7 +194,7 @@ static void test_check_lost(void **state)
 	(void)state;
 	for (int cancels = 0; cancels < 2; cancels++) {
 		begin_operator(&w, "read:2:lost");
-		id = start_check(&w, true);
+		id = world_start_check(&w, true);
 		for (int i = 0; i < 20; i++)
 			loop_once(w.f->env.loop, 1);
 		assert_true(world_runs(&w, id));

@@ -220,9 +220,7 @@ static void test_read_twice(void **state)
 	struct kv_head head;
 	struct world_result result;
 	struct world w;
-	Kv__Wire__Reply *reply;
 	uint64_t id;
-	COMMAND(LOAD, load, Load);
 
 	(void)state;
 	setenv("KV_IO_FAULTS", "read:8:late=400", 1); /* the second read of block 0 */
@@ -235,13 +233,7 @@ static void test_read_twice(void **state)
 	world_assert_ok(&result);
 	assert_int_equal(result.n_blocks, 7);
 	world_damage(&w);
-	kv__wire__load__init(&command);
-	command.name = (char *)"snap";
-	command.as_name = (char *)"again";
-	reply = fake_call(w.a.c, &request);
-	assert_int_equal(reply->status, KV_OK);
-	id = reply->job->job_id;
-	kv__wire__reply__free_unpacked(reply, NULL);
+	id = world_start_load(&w, "snap", "again");
 	for (int i = 0; i < 20; i++)
 		loop_once(w.f->env.loop, 5);
 	world_damage(&w); /* the bit is right again */
@@ -284,23 +276,16 @@ static void test_no_room(void **state)
 /* The session goes while images are written: nothing is saved, nothing is lost count of. */
 static void test_session_goes(void **state)
 {
-	Kv__Wire__Target target = craft_named("snap");
 	struct kv_head head;
 	struct world w;
 	struct craft b;
-	Kv__Wire__Reply *reply;
-	COMMAND(SAVE, save, Save);
 
 	(void)state;
 	world_begin(&w, &world_fields);
 	head = world_head(&w, KV_JOURNAL_REPLAY, 0);
 	world_make(&w, "live", &head);
 	craft_snapshot(&w.a, "live", "snap");
-	kv__wire__save__init(&command);
-	command.source = &target;
-	reply = fake_call(w.a.c, &request);
-	assert_int_equal(reply->status, 0);
-	kv__wire__reply__free_unpacked(reply, NULL);
+	world_start_save(&w, "snap", "", false);
 	loop_once(w.f->env.loop, 0);
 	fake_client_kill(w.a.c);
 	for (int i = 0; i < 100; i++)
@@ -435,20 +420,13 @@ static void test_lost_read(void **state)
 	struct world w;
 	uint64_t used, id;
 	Kv__Wire__Reply *reply;
-	COMMAND(LOAD, load, Load);
 
 	(void)state;
 	world_begin_faulty(&w, "read:2:lost");
 	result = world_save(&w, "snap", "", false);
 	world_assert_ok(&result);
 	used = world_used_bytes(&w);
-	kv__wire__load__init(&command);
-	command.name = (char *)"snap";
-	command.as_name = (char *)"again";
-	reply = fake_call(w.a.c, &request);
-	assert_int_equal(reply->status, KV_OK);
-	id = reply->job->job_id;
-	kv__wire__reply__free_unpacked(reply, NULL);
+	id = world_start_load(&w, "snap", "again");
 	for (int i = 0; i < 20; i++)
 		loop_once(w.f->env.loop, 1);
 	assert_true(world_runs(&w, id));
@@ -468,30 +446,17 @@ static void test_lost_read(void **state)
 /* A save is cancelled while a write does not come back: the slot is nobody else's. */
 static void test_lost_write(void **state)
 {
-	Kv__Wire__Target target = craft_named("snap");
-	Kv__Wire__Request again = KV__WIRE__REQUEST__INIT;
-	Kv__Wire__JobCancel cancel = KV__WIRE__JOB_CANCEL__INIT;
 	struct world_result result;
 	struct world w;
-	Kv__Wire__Reply *reply;
-	COMMAND(SAVE, save, Save);
+	uint64_t id;
 
 	(void)state;
 	world_begin_faulty(&w, "write:2:lost");
-	kv__wire__save__init(&command);
-	command.source = &target;
-	reply = fake_call(w.a.c, &request);
-	assert_int_equal(reply->status, KV_OK);
-	cancel.job_id = reply->job->job_id;
-	kv__wire__reply__free_unpacked(reply, NULL);
+	id = world_start_save(&w, "snap", "", false);
 	for (int i = 0; i < 20; i++)
 		loop_once(w.f->env.loop, 1);
-	again.command_case = KV__WIRE__REQUEST__COMMAND_JOB_CANCEL;
-	again.job_cancel = &cancel;
-	reply = craft_call(&w.a, &again, 0);
-	assert_int_equal(reply->job->state, 4);
-	assert_int_equal(reply->job->status, KV_ECANCELLED);
-	kv__wire__reply__free_unpacked(reply, NULL);
+	assert_int_equal(world_cancel(&w, id), 4);
+	assert_int_equal(world_finish(&w, id).status, KV_ECANCELLED);
 	result = world_save(&w, "snap", "", false);
 	world_assert_ok(&result);
 	result = world_load(&w, "snap", "again", 0);
