@@ -1,8 +1,11 @@
 #include "daemon/image.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "daemon/arena_store.h"
+
+static_assert(STORE_CHECK_BYTES == KV_DIGEST_BYTES, "both are XXH3-128");
 
 uint64_t image_bytes(const struct kv_layout *layout, uint32_t group)
 {
@@ -37,8 +40,7 @@ uint64_t image_piece_bytes(const struct kv_layout *layout, uint32_t group, uint3
 	return layout->regions[g->first_region + region].piece_bytes;
 }
 
-/* Slots of a layer group that hold something in this block. */
-static uint32_t n_slots(const struct image *image)
+uint32_t image_slots(const struct image *image)
 {
 	const struct state *state = image->state;
 	uint32_t block_tokens = state->layout->layout->block_tokens;
@@ -50,7 +52,17 @@ static uint32_t n_slots(const struct image *image)
 bool image_is_full(const struct image *image)
 {
 	return image_has_digest(image) &&
-	       n_slots(image) == image->state->layout->layout->block_tokens;
+	       image_slots(image) == image->state->layout->layout->block_tokens;
+}
+
+const struct kv_block_digest *image_known_digest(const struct image *image,
+						 const struct arena *arena)
+{
+	const struct state *state = image->state;
+
+	if (image_is_full(image))
+		return arena_digest(arena, gref_block(state->refs[image->group][image->index]));
+	return state->partial_known[image->group] ? &state->partial[image->group] : NULL;
 }
 
 /* Headers, and payloads, of the rows that are in the window of the journal. */
@@ -82,7 +94,7 @@ uint32_t image_ranges(const struct image *image, uint32_t region, struct image_r
 		return journal_ranges(image, ranges);
 	ranges[0] = (struct image_range){0, group->block_bytes};
 	if (group->kind == KV_GROUP_LAYERS)
-		ranges[0].to = (uint64_t)n_slots(image) *
+		ranges[0].to = (uint64_t)image_slots(image) *
 			       layout->regions[group->first_region + region].row_bytes;
 	return 1;
 }
@@ -107,14 +119,6 @@ int image_read_piece(struct core *core, const struct image *image, uint32_t regi
 	}
 	memset(out + off, 0, end - off);
 	return 0;
-}
-
-void image_hash(const XXH3_state_t *state, uint8_t out[STORE_CHECK_BYTES])
-{
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
-	memcpy(out, canonical.digest, sizeof(canonical.digest));
 }
 
 void image_sums_make(struct image_sums *sums)
@@ -156,8 +160,8 @@ void image_sums_piece(struct image_sums *sums, const struct image *image, uint32
 void image_sums_end(const struct image_sums *sums, struct store_check *check,
 		    struct kv_block_digest *digest)
 {
-	image_hash(sums->check, check->bytes);
-	image_hash(sums->digest, digest->bytes);
+	kv_hash_store(XXH3_128bits_digest(sums->check), check->bytes);
+	kv_hash_store(XXH3_128bits_digest(sums->digest), digest->bytes);
 }
 
 int image_check_layout(const struct kv_layout *layout, struct errbuf *err)

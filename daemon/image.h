@@ -36,15 +36,19 @@ static inline bool image_has_digest(const struct image *image)
 	return image->group < image->state->layout->layout->n_layer_groups;
 }
 
+/* Slots of a layer group that hold something in this block. */
+uint32_t image_slots(const struct image *image);
+
 /* Is it a full block of a layer group? Then its digest is kept (arena_digest). */
 bool image_is_full(const struct image *image);
+
+/* The digest that its block, of a layer group, is known to have; NULL: none is. Its arena. */
+const struct kv_block_digest *image_known_digest(const struct image *image,
+						 const struct arena *arena);
 
 /* Reads one piece into `out`, zeros included. 0, or -1 with err. */
 int image_read_piece(struct core *core, const struct image *image, uint32_t region, char *out,
 		     struct errbuf *err);
-
-/* What a hash comes to, as digests and checksums are stored. */
-void image_hash(const XXH3_state_t *state, uint8_t out[STORE_CHECK_BYTES]);
 
 /*
  * The checksum of an image, and the digest of its block, taken piece by piece in the written order.

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/arena_store.h"
+#include "daemon/block_digest.h"
 #include "daemon/digest_rest.h"
 #include "daemon/image.h"
 #include "daemon/jobs.h"
@@ -15,7 +16,6 @@
 
 #define SLICE_BYTES (UINT64_C(4) << 20)
 #define REST_BYTES (UINT64_C(512) << 10) /* small pieces, and to be sorted */
-#define CHUNK_BYTES (256u << 10)
 #define BAD_MAX 64u
 #define LEARN_MAX 256u
 
@@ -31,10 +31,7 @@ struct verify {
 	uint32_t group;
 	uint64_t index;
 	struct kv_digest digest;
-	XXH3_state_t *block_state; /* of the block that is being read */
-	uint32_t region;
-	uint64_t off; /* in the piece of the region */
-	char *buffer; /* CHUNK_BYTES */
+	struct block_digest block; /* that is being read */
 	struct digest_rest rest;
 	uint64_t n_bad;
 	struct bad_block bad[BAD_MAX];
@@ -42,51 +39,7 @@ struct verify {
 	uint32_t block_tokens;
 };
 
-/* ---- reading blocks ----------------------------------------------------------------------- */
-
-/* The digest that kv_block_digest() gives, a chunk at a time: a block may be larger than what can
- * be read in one round. */
-static int read_chunk(struct verify *verify, const struct arena *arena, uint32_t block,
-		      uint32_t n_slots)
-{
-	const struct kv_layout *layout = verify->state->layout->layout;
-	const struct kv_group *group = &layout->groups[verify->group];
-	uint64_t piece = (uint64_t)n_slots *
-			 layout->regions[group->first_region + verify->region].row_bytes;
-	size_t n = piece - verify->off < CHUNK_BYTES ? (size_t)(piece - verify->off) : CHUNK_BYTES;
-
-	if (verify->region == 0 && verify->off == 0)
-		XXH3_128bits_reset(verify->block_state);
-	if (arena_read(arena, block, verify->region, verify->off, n, verify->buffer,
-		       &verify->job->err))
-		return -1;
-	XXH3_128bits_update(verify->block_state, verify->buffer, n);
-	verify->job->n_done_bytes += n;
-	verify->off += n;
-	if (verify->off == piece) {
-		verify->off = 0;
-		verify->region++;
-	}
-	return 0;
-}
-
-/* All regions are read: the digest, and the next block begins with the first. */
-static void block_digest(struct verify *verify, struct kv_block_digest *out)
-{
-	image_hash(verify->block_state, out->bytes);
-	verify->region = 0;
-}
-
-static const struct kv_block_digest *known_digest(const struct verify *verify,
-						  const struct arena *arena, uint32_t block,
-						  bool is_full)
-{
-	if (is_full)
-		return arena_digest(arena, block);
-	return verify->state->partial_known[verify->group] ?
-		       &verify->state->partial[verify->group] :
-		       NULL;
-}
+/* ---- blocks ------------------------------------------------------------------------------- */
 
 static void note_bad(struct verify *verify, uint32_t n_slots)
 {
@@ -134,38 +87,40 @@ static int learn(struct core *core, struct verify *verify, struct arena *arena, 
 }
 
 /* A block has been read: compares or learns. 0, or -1 when the job has failed. */
-static int end_block(struct core *core, struct verify *verify, struct arena *arena, uint32_t block,
-		     uint32_t n_slots, struct learnt *learnt)
+static int end_block(struct core *core, struct verify *verify, struct arena *arena,
+		     const struct image *image, struct learnt *learnt)
 {
-	bool is_full = n_slots == verify->block_tokens;
-	const struct kv_block_digest *known = known_digest(verify, arena, block, is_full);
+	const struct kv_block_digest *known = image_known_digest(image, arena);
+	uint64_t ref = image->state->refs[image->group][image->index];
 	struct kv_block_digest digest;
 
-	block_digest(verify, &digest);
+	block_digest_end(&verify->block, &digest);
 	kv_digest_block(&verify->digest, &digest);
 	verify->job->n_blocks++;
 	verify->job->n_known += known != NULL;
 	if (!known)
-		return learn(core, verify, arena, block, is_full, &digest, learnt);
+		return learn(core, verify, arena, gref_block(ref), image_is_full(image), &digest,
+			     learnt);
 	if (memcmp(known, &digest, sizeof(digest)) != 0)
-		note_bad(verify, n_slots);
+		note_bad(verify, image_slots(image));
 	return 0;
 }
 
 /* One chunk: 0, or -1 when the job has failed. */
 static int step_chunk(struct core *core, struct verify *verify, struct learnt *learnt)
 {
-	const struct state *state = verify->state;
-	uint64_t ref = state->refs[verify->group][verify->index];
+	const struct image image = {verify->state, verify->group, verify->index};
+	uint64_t ref = verify->state->refs[verify->group][verify->index];
 	struct arena *arena = arenas_find(core, gref_arena(ref));
-	uint64_t left = state->n_slots[verify->group] - verify->index * verify->block_tokens;
-	uint32_t n_slots = left < verify->block_tokens ? (uint32_t)left : verify->block_tokens;
+	int64_t n = block_digest_step(&verify->block, arena, gref_block(ref), image_slots(&image),
+				      &verify->job->err);
 
-	if (read_chunk(verify, arena, gref_block(ref), n_slots))
+	if (n < 0)
 		return -1;
-	if (verify->region < state->layout->layout->groups[verify->group].n_regions)
+	verify->job->n_done_bytes += (uint64_t)n;
+	if (!block_digest_is_read(&verify->block, arena))
 		return 0;
-	if (end_block(core, verify, arena, gref_block(ref), n_slots, learnt))
+	if (end_block(core, verify, arena, &image, learnt))
 		return -1;
 	verify->index++;
 	return 0;
@@ -250,8 +205,7 @@ static void stop(struct core *core, struct job *job)
 
 	if (verify->digest.state)
 		kv_digest_drop(&verify->digest);
-	XXH3_freeState(verify->block_state);
-	free(verify->buffer);
+	block_digest_free(&verify->block);
 	digest_rest_end(&verify->rest);
 	state_unref(core, verify->state);
 }
@@ -302,9 +256,7 @@ static void begin(struct command *cmd, const struct source *source)
 	verify->object_id = source->target.object ? source->target.object->id : 0;
 	verify->state = state_ref(source->state);
 	verify->block_tokens = layout->block_tokens;
-	verify->block_state = XXH3_createState();
-	verify->buffer = malloc(CHUNK_BYTES);
-	if (!verify->block_state || !verify->buffer)
+	if (block_digest_make(&verify->block))
 		state_die("no memory for a job");
 	digest_state_begin(&verify->digest, verify->state);
 	kv_digest_group(&verify->digest, 0, source->state->n_slots[0]);

@@ -92,6 +92,7 @@ libkvdaemon_la_SOURCES += \
 	daemon/farewell.c \
 	daemon/holds.c \
 	daemon/idlist.c daemon/idlist.h \
+	daemon/block_digest.c daemon/block_digest.h \
 	daemon/disk.c daemon/disk.h \
 	daemon/image.c daemon/image.h \
 	daemon/job_check.c \

@@ -87,14 +87,10 @@ static int take_digest(struct save *save, const struct kv_block_digest *digest)
 {
 	const struct image *image = &save->image;
 	uint64_t ref = image->state->refs[image->group][image->index];
-	const struct arena *arena = arenas_find(save->core, gref_arena(ref));
-	const struct kv_block_digest *known = arena_digest(arena, gref_block(ref));
+	const struct kv_block_digest *known = image_known_digest(
+		image, arenas_find(save->core, gref_arena(ref)));
 
 	kv_digest_block(&save->digest, digest);
-	if (!image_is_full(image))
-		known = image->state->partial_known[image->group] ?
-				&image->state->partial[image->group] :
-				NULL;
 	if (!known || memcmp(known, digest, sizeof(*digest)) == 0)
 		return 0;
 	return errbuf_set(&save->job->err, KV_ECORRUPT,

@@ -1,13 +1,11 @@
 #include "daemon/settle.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/arena_store.h"
 #include "daemon/state.h"
 
 #define SLICE_BYTES (UINT64_C(2) << 20)
-#define CHUNK_BYTES (256u << 10)
 #define PAUSE_NS LOOP_NS_PER_MS
 #define NAMED_MAX 16u
 
@@ -20,8 +18,8 @@ static struct arena *arena_now(struct core *core)
 
 	if (arena && arena->id != settle->arena_id) {
 		settle->arena_id = arena->id;
-		settle->block = settle->region = 0;
-		settle->region_off = 0;
+		settle->block = 0;
+		block_digest_restart(&settle->digest);
 	}
 	return arena;
 }
@@ -29,59 +27,33 @@ static struct arena *arena_now(struct core *core)
 static void next_arena(struct settle *settle)
 {
 	settle->arena_id++;
-	settle->block = settle->region = 0;
-	settle->region_off = 0;
+	settle->block = 0;
+	block_digest_restart(&settle->digest);
 }
 
 /* ---- verification ------------------------------------------------------------------------- */
 
-static uint32_t n_regions(const struct arena *arena)
-{
-	return arena->layout->groups[arena->group].n_regions;
-}
-
-static uint64_t piece_bytes(const struct arena *arena, uint32_t region)
-{
-	const struct kv_group *group = &arena->layout->groups[arena->group];
-
-	return arena->layout->regions[group->first_region + region].piece_bytes;
-}
-
-/* A chunk more of a block into the digest. Its bytes, or -1: it cannot be read. */
 static int64_t read_chunk(struct settle *settle, const struct arena *arena)
 {
-	uint64_t left = piece_bytes(arena, settle->region) - settle->region_off;
-	size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
-
-	if (settle->region == 0 && settle->region_off == 0)
-		XXH3_128bits_reset(settle->digest);
-	if (arena_read(arena, settle->block, settle->region, settle->region_off, n, settle->buffer,
-		       NULL))
-		return -1;
-	XXH3_128bits_update(settle->digest, settle->buffer, n);
-	settle->region_off += n;
-	if (n == left) {
-		settle->region_off = 0;
-		settle->region++;
-	}
-	return (int64_t)n;
+	return block_digest_step(&settle->digest, arena, settle->block, arena->layout->block_tokens,
+				 NULL);
 }
 
-static bool is_as_known(const struct settle *settle, const struct arena *arena)
+/* All has been read. */
+static bool is_as_known(struct settle *settle, const struct arena *arena)
 {
 	const struct kv_block_digest *known = arena_digest(arena, settle->block);
-	XXH128_canonical_t now;
+	struct kv_block_digest now;
 
-	XXH128_canonicalFromHash(&now, XXH3_128bits_digest(settle->digest));
-	return !known || memcmp(known->bytes, now.digest, sizeof(known->bytes)) == 0;
+	block_digest_end(&settle->digest, &now);
+	return !known || memcmp(known->bytes, now.bytes, sizeof(known->bytes)) == 0;
 }
 
 /* All of it at once: what was read in several slices may have become another block meanwhile. */
 static bool is_bad(struct settle *settle, const struct arena *arena)
 {
-	settle->region = 0;
-	settle->region_off = 0;
-	while (settle->region < n_regions(arena))
+	block_digest_restart(&settle->digest);
+	while (!block_digest_is_read(&settle->digest, arena))
 		if (read_chunk(settle, arena) < 0)
 			return true;
 	return !is_as_known(settle, arena);
@@ -132,8 +104,7 @@ static bool find_known(struct settle *settle, const struct arena *arena)
 {
 	while (settle->block < arena->n_blocks && !arena_digest(arena, settle->block)) {
 		settle->block++;
-		settle->region = 0;
-		settle->region_off = 0;
+		block_digest_restart(&settle->digest);
 	}
 	return settle->block < arena->n_blocks;
 }
@@ -145,15 +116,14 @@ static uint64_t verify_chunk(struct core *core, const struct arena *arena)
 	int64_t n = read_chunk(settle, arena);
 	bool failed = n < 0;
 
-	if (!failed && settle->region < n_regions(arena))
+	if (!failed && !block_digest_is_read(&settle->digest, arena))
 		return (uint64_t)n;
 	if ((failed || !is_as_known(settle, arena)) && is_bad(settle, arena))
 		note_bad(core, arena);
 	settle->verified_bytes += arena->block_bytes;
 	settle->block++;
-	settle->region = 0;
-	settle->region_off = 0;
-	return failed ? CHUNK_BYTES : (uint64_t)n;
+	block_digest_restart(&settle->digest);
+	return failed ? BLOCK_DIGEST_CHUNK_BYTES : (uint64_t)n;
 }
 
 static bool verify_slice(struct core *core)
@@ -180,10 +150,7 @@ static void stop(struct settle *settle)
 {
 	settle->is_verifying = false;
 	settle->to_verify_bytes = settle->verified_bytes;
-	XXH3_freeState(settle->digest);
-	free(settle->buffer);
-	settle->digest = NULL;
-	settle->buffer = NULL;
+	block_digest_free(&settle->digest);
 }
 
 static void on_timer(void *arg)
@@ -217,12 +184,10 @@ void settle_begin(struct core *core)
 	}
 	if (settle->to_verify_bytes == 0)
 		return;
-	settle->digest = XXH3_createState();
-	settle->buffer = malloc(CHUNK_BYTES);
 	settle->timer.fn = on_timer;
 	settle->timer.arg = core;
 	settle->is_verifying = true;
-	if (!settle->digest || !settle->buffer ||
+	if (block_digest_make(&settle->digest) ||
 	    loop_timer_in(core->env->loop, &settle->timer, PAUSE_NS))
 		state_die("no memory for what follows a start");
 }

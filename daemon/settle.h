@@ -16,8 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <xxhash.h>
-
+#include "daemon/block_digest.h"
 #include "daemon/loop.h"
 
 struct core;
@@ -28,10 +27,7 @@ struct settle {
 	struct loop_timer timer;
 	uint64_t arena_id; /* where it is */
 	uint32_t block;
-	uint32_t region;
-	uint64_t region_off; /* in the piece */
-	XXH3_state_t *digest;
-	char *buffer;
+	struct block_digest digest; /* of that block */
 	/* gauges; when it is done, the two of verification are what was done */
 	uint64_t to_lock_bytes, verified_bytes, to_verify_bytes, n_bad_blocks;
 };

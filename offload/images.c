@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "offload/store_impl.h"
+#include "proto/digest.h"
 #include "proto/layout.h"
 
 #define BUCKETS_MIN 1024u
@@ -30,11 +31,8 @@ uint64_t store_seed(const struct store_identity *identity)
 
 void store_image_check(uint64_t seed, const void *image, size_t n_bytes, struct store_check *out)
 {
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits_withSeed(image, n_bytes, seed));
-	static_assert(sizeof(canonical) == sizeof(out->bytes), "128 bits");
-	memcpy(out->bytes, &canonical, sizeof(canonical));
+	static_assert(KV_DIGEST_BYTES == sizeof(out->bytes), "128 bits");
+	kv_hash_store(XXH3_128bits_withSeed(image, n_bytes, seed), out->bytes);
 }
 
 void images_fill(struct slot *slot, const struct store_identity *identity,

@@ -97,17 +97,9 @@ void kv_digest_row(struct kv_digest *digest, const struct kv_layout *layout,
 	put(digest, (const char *)payload + vectors_bytes, parts.planes_bytes);
 }
 
-static void store(XXH128_hash_t hash, uint8_t out[KV_DIGEST_BYTES])
-{
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, hash);
-	memcpy(out, canonical.digest, KV_DIGEST_BYTES);
-}
-
 void kv_digest_final(struct kv_digest *digest, uint8_t out[KV_DIGEST_BYTES])
 {
-	store(XXH3_128bits_digest(digest->state), out);
+	kv_hash_store(XXH3_128bits_digest(digest->state), out);
 	kv_digest_drop(digest);
 }
 
@@ -125,5 +117,5 @@ void kv_block_digest(XXH3_state_t *state, const struct kv_layout *layout, uint32
 	if (wide)
 		wide(layout, group, pieces, n_slots, out);
 	else
-		store(kv_hash_pieces(state, layout, group, pieces, n_slots), out->bytes);
+		kv_hash_store(kv_hash_pieces(state, layout, group, pieces, n_slots), out->bytes);
 }

@@ -14,6 +14,8 @@
 #ifndef KV_PROTO_DIGEST_H
 #define KV_PROTO_DIGEST_H
 
+#include <string.h>
+
 #include <xxhash.h>
 
 #include "proto/journal.h"
@@ -23,6 +25,15 @@
 struct kv_block_digest {
 	uint8_t bytes[KV_DIGEST_BYTES];
 };
+
+/* A hash as digests are stored: the canonical order of its bytes. */
+static inline void kv_hash_store(XXH128_hash_t hash, uint8_t out[KV_DIGEST_BYTES])
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, hash);
+	memcpy(out, canonical.digest, KV_DIGEST_BYTES);
+}
 
 struct kv_digest {
 	XXH3_state_t *state;

@@ -3,8 +3,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <string.h>
-
 #include "proto/digest_wide.h"
 
 void kv_block_digest_avx2(const struct kv_layout *layout, uint32_t group, const void *const *pieces,
@@ -12,7 +10,6 @@ void kv_block_digest_avx2(const struct kv_layout *layout, uint32_t group, const 
 {
 	const struct kv_group *g = &layout->groups[group];
 	const size_t one_bytes = (size_t)n_slots * layout->regions[g->first_region].row_bytes;
-	XXH128_canonical_t canonical;
 	XXH128_hash_t hash;
 	XXH3_state_t state;
 
@@ -22,6 +19,5 @@ void kv_block_digest_avx2(const struct kv_layout *layout, uint32_t group, const 
 		XXH3_INITSTATE(&state);
 		hash = kv_hash_pieces(&state, layout, group, pieces, n_slots);
 	}
-	XXH128_canonicalFromHash(&canonical, hash);
-	memcpy(out->bytes, canonical.digest, KV_DIGEST_BYTES);
+	kv_hash_store(hash, out->bytes);
 }
