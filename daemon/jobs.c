@@ -39,22 +39,17 @@ static void step(struct core *core, struct job *job)
 bool jobs_step(struct core *core)
 {
 	size_t first = idlist_after(&core->jobs, core->last_job);
-	bool more = false;
 
 	for (size_t i = 0; i < core->jobs.n; i++) {
 		struct job *job = core->jobs.items[(first + i) % core->jobs.n].thing;
 
 		if (job->phase != JOB_RUNNING || job->is_waiting)
 			continue;
-		if (more)
-			return true; /* one slice a round */
 		core->last_job = job->id;
 		step(core, job);
-		more = job->phase == JOB_RUNNING && !job->is_waiting;
-		if (!more)
-			return true; /* there may be others */
+		return true; /* one slice a round; whether there is more, the next one sees */
 	}
-	return more;
+	return false;
 }
 
 static void free_job(struct core *core, struct job *job)
