@@ -87,7 +87,11 @@ struct bench_side {
 void bench_compare(struct bench_result *result, struct bench_side product,
 		   struct bench_side reference, size_t n_pairs, double scale);
 
-/* The same without a reference. */
+/* The row of pairs that were measured in another way. Sorts both. */
+void bench_pairs(struct bench_result *result, double *values, double *references, size_t n_pairs,
+		 double scale);
+
+/* bench_compare() without a reference. */
 void bench_alone(struct bench_result *result, struct bench_side product, size_t n_calls,
 		 double scale);
 

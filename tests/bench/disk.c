@@ -152,19 +152,10 @@ static void compare_cpu(struct disk_bench *b)
 	const size_t first = b->n_own - PAIRS;
 	const double hashes = 2 * hash_us();
 	struct bench_result *result = bench_result("io_cpu");
-	double ratios[PAIRS];
 
-	for (size_t i = 0; i < PAIRS; i++) {
-		b->own_us[first + i] -= hashes;
-		ratios[i] = b->own_us[first + i] / b->fio_us[first + i];
-	}
-	*result = (struct bench_result){
-		.measured = true,
-		.has_reference = true,
-		.value = bench_median(b->own_us + first, PAIRS),
-		.reference_value = bench_median(b->fio_us + first, PAIRS),
-		.ratio = bench_median(ratios, PAIRS),
-	};
+	for (size_t i = first; i < b->n_own; i++)
+		b->own_us[i] -= hashes;
+	bench_pairs(result, b->own_us + first, b->fio_us + first, PAIRS, 1);
 	snprintf(result->note, sizeof(result->note), "less %.0f us for two hashes", hashes);
 }
 

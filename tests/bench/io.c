@@ -190,18 +190,9 @@ static void compare(struct io_bench *b, enum io_op op, const char *name)
 /* Of the reads; the pairs of the warm-up come first. */
 static void compare_cpu(struct io_bench *b)
 {
-	const size_t n = PAIRS, first = b->n_own - PAIRS;
-	double ratios[PAIRS];
+	const size_t first = b->n_own - PAIRS;
 
-	for (size_t i = 0; i < n; i++)
-		ratios[i] = b->own_us[first + i] / b->fio_us[first + i];
-	*bench_result("io_cpu_engine") = (struct bench_result){
-		.measured = true,
-		.has_reference = true,
-		.value = bench_median(b->own_us + first, n),
-		.reference_value = bench_median(b->fio_us + first, n),
-		.ratio = bench_median(ratios, n),
-	};
+	bench_pairs(bench_result("io_cpu_engine"), b->own_us + first, b->fio_us + first, PAIRS, 1);
 }
 
 void bench_group_io(void)

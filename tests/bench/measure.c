@@ -55,11 +55,29 @@ static double call(struct bench_side side)
 	return side.call(side.arg);
 }
 
+void bench_pairs(struct bench_result *result, double *values, double *references, size_t n_pairs,
+		 double scale)
+{
+	double *ratios = calloc(n_pairs, sizeof(ratios[0]));
+
+	BENCH_CHECK(ratios);
+	for (size_t i = 0; i < n_pairs; i++)
+		ratios[i] = values[i] / references[i];
+	*result = (struct bench_result){
+		.measured = true,
+		.has_reference = true,
+		.value = bench_median(values, n_pairs) / scale,
+		.reference_value = bench_median(references, n_pairs) / scale,
+		.ratio = bench_median(ratios, n_pairs),
+	};
+	free(ratios);
+}
+
 void bench_compare(struct bench_result *result, struct bench_side product,
 		   struct bench_side reference, size_t n_pairs, double scale)
 {
-	double *values = calloc(3 * n_pairs, sizeof(values[0]));
-	double *references = values + n_pairs, *ratios = references + n_pairs;
+	double *values = calloc(2 * n_pairs, sizeof(values[0]));
+	double *references = values + n_pairs;
 
 	BENCH_CHECK(values);
 	bench_clock_ns();
@@ -73,15 +91,8 @@ void bench_compare(struct bench_result *result, struct bench_side product,
 		values[i] = call(product);
 		if (i % 2 == 0)
 			references[i] = call(reference);
-		ratios[i] = values[i] / references[i];
 	}
-	*result = (struct bench_result){
-		.measured = true,
-		.has_reference = true,
-		.value = bench_median(values, n_pairs) / scale,
-		.reference_value = bench_median(references, n_pairs) / scale,
-		.ratio = bench_median(ratios, n_pairs),
-	};
+	bench_pairs(result, values, references, n_pairs, scale);
 	free(values);
 }
 
