@@ -184,7 +184,7 @@ int disk_aim(struct disk *disk, store_place place, struct io_request *request, s
 	if (file < 0)
 		return errbuf_errno(err, KV_EIO, -file, "a slot file cannot be used");
 	request->file = file;
-	request->off = store_off(disk->store, place);
+	request->off = store_off(place);
 	request->deadline_ns = core_now_ns(disk->core) + DISK_DEADLINE_NS;
 	return 0;
 }

@@ -92,7 +92,7 @@ static enum job_step begin_read(struct check *check)
 	check->is_used = false;
 	if (!place)
 		return JOB_END;
-	check->iov = (struct iovec){check->buffer, store_room_bytes(store, place)};
+	check->iov = (struct iovec){check->buffer, store_room_bytes(place)};
 	check->request = (struct io_request){.op = IO_READ,
 					     .iov = &check->iov,
 					     .n_iov = 1,

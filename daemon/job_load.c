@@ -227,7 +227,7 @@ static int send_read(struct load *load, struct load_read *read)
 		.op = IO_READ, .done = on_read, .settled = on_settled, .arg = read};
 	if (disk_aim(load->disk, place, &read->request, &load->job->err))
 		return -1;
-	aim_memory(load, read, store_room_bytes(store, place), store_align(store, place));
+	aim_memory(load, read, store_room_bytes(place), store_align(store, place));
 	return disk_submit(load->disk, &read->request) ? 1 : 0;
 }
 

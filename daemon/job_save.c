@@ -107,7 +107,7 @@ static void take_up(struct save *save)
 {
 	struct errbuf fault;
 
-	if (store_saved_add(save->disk->store, save->file, &fault))
+	if (store_saved_add(save->file, &fault))
 		save_fail(save, &fault);
 }
 

@@ -68,7 +68,7 @@ static int find_place(struct save *save)
 					      .done = on_written,
 					      .settled = on_settled,
 					      .arg = buffer};
-	buffer->iov = (struct iovec){buffer->bytes, store_room_bytes(store, buffer->place)};
+	buffer->iov = (struct iovec){buffer->bytes, store_room_bytes(buffer->place)};
 	buffer->group = save->image.group;
 	buffer->index = save->image.index;
 	buffer->is_written = false;

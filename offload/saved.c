@@ -354,9 +354,8 @@ static void take_up(struct saved_file *file)
 		take_out(store, entry_of(old));
 }
 
-int store_saved_add(struct store *store, struct saved_file *file, struct errbuf *err)
+int store_saved_add(struct saved_file *file, struct errbuf *err)
 {
-	(void)store;
 	if (!file->is_there || !file->entry)
 		return errbuf_set(err, KV_EINTERNAL, "a saved snapshot that was not written");
 	take_up(file);

@@ -51,15 +51,13 @@ int store_fd(const struct store *store, store_place place)
 	return slots ? slots->data_fd : -1;
 }
 
-uint64_t store_off(const struct store *store, store_place place)
+uint64_t store_off(store_place place)
 {
-	(void)store;
 	return place_slot(place) * place_slot_bytes(place);
 }
 
-uint64_t store_room_bytes(const struct store *store, store_place place)
+uint64_t store_room_bytes(store_place place)
 {
-	(void)store;
 	return place_slot_bytes(place);
 }
 

@@ -99,8 +99,8 @@ void store_drop(struct store *store, store_place place);
 /* Where it is: slot file (its descriptor, for io_file_add; open until store_close(), at most 64
  * different ones), offset, bytes with filling. */
 int store_fd(const struct store *store, store_place place);
-uint64_t store_off(const struct store *store, store_place place);
-uint64_t store_room_bytes(const struct store *store, store_place place);
+uint64_t store_off(store_place place);
+uint64_t store_room_bytes(store_place place);
 /* Transfers to and from that file want memory and lengths in multiples of this. */
 uint32_t store_align(const struct store *store, store_place place);
 
@@ -149,7 +149,7 @@ struct saved_file;
 struct saved_file *store_saved_pack(struct store *store, const Kv__Saved__Saved *head,
 				    struct errbuf *err);
 int store_saved_write(struct saved_file *file); /* 0 or -errno: old or new is there, whole */
-int store_saved_add(struct store *store, struct saved_file *file, struct errbuf *err);
+int store_saved_add(struct saved_file *file, struct errbuf *err);
 void saved_file_free(struct saved_file *file);
 
 /* Unlinks it and syncs the folder (blocks, shortly); its uses go now or with its last reader.

@@ -84,8 +84,7 @@ static void save(struct store *store, const struct made *made, uint32_t number)
 	group.n_places = N_EACH;
 	group.places = places;
 	file = store_saved_pack(store, &head, NULL);
-	BENCH_CHECK(file && store_saved_write(file) == 0 &&
-		    store_saved_add(store, file, NULL) == 0);
+	BENCH_CHECK(file && store_saved_write(file) == 0 && store_saved_add(file, NULL) == 0);
 	saved_file_free(file);
 	kv_layout_wire_free(head.layout);
 	for (uint32_t i = 0; i < N_EACH; i++)

@@ -76,9 +76,8 @@ static void look(struct store *store)
 
 	for (store_place at = 0; (at = store_next(store, at, &seed, &check, &n_bytes)); n++) {
 		first = first ? first : at;
-		must(store_off(store, at) + store_room_bytes(store, at) <=
-		     FOLDER_SLOTS * FOLDER_SLOT_BYTES);
-		must(n_bytes <= store_room_bytes(store, at) && store_fd(store, at) >= 0);
+		must(store_off(at) + store_room_bytes(at) <= FOLDER_SLOTS * FOLDER_SLOT_BYTES);
+		must(n_bytes <= store_room_bytes(at) && store_fd(store, at) >= 0);
 	}
 	store_stats(store, &stats);
 	must(stats.n_images == n && n <= FOLDER_SLOTS);

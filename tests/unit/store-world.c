@@ -222,7 +222,7 @@ struct store_check world_check(uint32_t group, uint32_t key)
 
 void world_write_bytes(struct world *w, store_place place, const void *bytes, size_t n_bytes)
 {
-	uint64_t room = store_room_bytes(w->store, place);
+	uint64_t room = store_room_bytes(place);
 	char *aligned = aligned_alloc(STORE_PAGE, room);
 
 	world_must(aligned && n_bytes <= room);
@@ -230,8 +230,8 @@ void world_write_bytes(struct world *w, store_place place, const void *bytes, si
 	memset(aligned, 0, room);
 	memcpy(aligned, bytes, n_bytes);
 	world_own_calls++;
-	world_must(pwrite(store_fd(w->store, place), aligned, room,
-			  (off_t)store_off(w->store, place)) == (ssize_t)room);
+	world_must(pwrite(store_fd(w->store, place), aligned, room, (off_t)store_off(place)) ==
+		   (ssize_t)room);
 	world_own_calls--;
 	free(aligned);
 }
@@ -262,7 +262,7 @@ store_place world_put(struct world *w, uint32_t group, uint32_t key)
 bool world_verify(const struct world *w, store_place place, const struct store_identity *identity,
 		  const struct store_check *check)
 {
-	uint64_t room = store_room_bytes(w->store, place);
+	uint64_t room = store_room_bytes(place);
 	char *aligned = aligned_alloc(STORE_PAGE, room);
 	struct store_check got;
 	ssize_t n;
@@ -270,7 +270,7 @@ bool world_verify(const struct world *w, store_place place, const struct store_i
 	world_must(aligned);
 	memset(aligned, 0xa5, room);
 	world_own_calls++;
-	n = pread(store_fd(w->store, place), aligned, room, (off_t)store_off(w->store, place));
+	n = pread(store_fd(w->store, place), aligned, room, (off_t)store_off(place));
 	world_own_calls--;
 	store_image_check(store_seed(identity), aligned, identity->n_bytes, &got);
 	free(aligned);
@@ -358,7 +358,7 @@ bool world_save(struct world *w, const char *name, const struct content *content
 	if (!rc)
 		rc = store_saved_write(file);
 	if (!rc)
-		rc = store_saved_add(w->store, file, &w->err);
+		rc = store_saved_add(file, &w->err);
 	else if (file)
 		errbuf_errno(&w->err, KV_EIO, -rc, "cannot save %s", name);
 	saved_file_free(file);

@@ -274,7 +274,7 @@ static void test_failed_flush(void **state)
 	assert_non_null(strstr(f.w.reports, "the disk failed"));
 	assert_int_equal(store_flush(f.w.store), 0);
 	assert_int_equal(store_saved_write(after), 0);
-	assert_int_equal(store_saved_add(f.w.store, after, NULL), 0);
+	assert_int_equal(store_saved_add(after, NULL), 0);
 	saved_file_free(before);
 	saved_file_free(after);
 	assert_true(world_saved_is(&f.w, "after", &content));
@@ -335,7 +335,7 @@ static void test_failed_folder_sync(void **state)
 		world_close(&f.w);
 	}
 	fail_at = 0;
-	assert_int_equal(store_saved_add(f.w.store, file, NULL), 0);
+	assert_int_equal(store_saved_add(file, NULL), 0);
 	saved_file_free(file);
 	assert_true(n > 4);
 	world_end(&f.w);

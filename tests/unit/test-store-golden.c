@@ -75,8 +75,7 @@ static void save_every_field(struct world *w, const char *like)
 	free(head->parent_name != protobuf_c_empty_string ? head->parent_name : NULL);
 	set_fields(head);
 	file = store_saved_pack(w->store, head, &w->err);
-	world_must(file && store_saved_write(file) == 0 &&
-		   store_saved_add(w->store, file, NULL) == 0);
+	world_must(file && store_saved_write(file) == 0 && store_saved_add(file, NULL) == 0);
 	saved_file_free(file);
 	kv__saved__saved__free_unpacked(head, NULL);
 }

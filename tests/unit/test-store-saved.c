@@ -185,7 +185,7 @@ static void test_pending(void **state)
 	assert_int_equal(w.err.status, KV_EBUSY);
 	assert_int_equal(store_saved_remove(w.store, old, &w.err), -1);
 	assert_int_equal(w.err.status, KV_EBUSY);
-	assert_int_equal(store_saved_add(w.store, file, &w.err), -1); /* was not written */
+	assert_int_equal(store_saved_add(file, &w.err), -1); /* was not written */
 	assert_int_equal(w.err.status, KV_EINTERNAL);
 	saved_file_free(file); /* given up */
 	assert_true(world_saved_is(&w, "x", &a));
@@ -193,8 +193,8 @@ static void test_pending(void **state)
 	file = world_pack(&w, "x", &b);
 	assert_int_equal(store_flush(w.store), 0);
 	assert_int_equal(store_saved_write(file), 0);
-	assert_int_equal(store_saved_add(w.store, file, &w.err), 0);
-	assert_int_equal(store_saved_add(w.store, file, &w.err), -1);
+	assert_int_equal(store_saved_add(file, &w.err), 0);
+	assert_int_equal(store_saved_add(file, &w.err), -1);
 	saved_file_free(file);
 	saved_file_free(NULL);
 	assert_true(world_saved_is(&w, "x", &b));
@@ -305,7 +305,7 @@ static void test_threads(void **state)
 			store_unuse(w.store, world_put(&w, i > 60, 1000 + 5 * i + key));
 		assert_int_equal(pthread_join(writing, NULL), 0);
 		assert_int_equal(writer.rc, 0);
-		assert_int_equal(store_saved_add(w.store, writer.file, &w.err), 0);
+		assert_int_equal(store_saved_add(writer.file, &w.err), 0);
 		saved_file_free(writer.file);
 		assert_true(world_saved_is(&w, i % 2 ? "x" : "y", &content));
 		world_stats(&w);

@@ -35,7 +35,7 @@ static void test_found_after_commit(void **state)
 	assert_true(a != 0);
 	assert_int_equal(find(&w, 0, 7), 0); /* invisible while it is written */
 	assert_false(store_use(w.store, a));
-	assert_int_equal(store_room_bytes(w.store, a), WORLD_SLOT_BYTES(0));
+	assert_int_equal(store_room_bytes(a), WORLD_SLOT_BYTES(0));
 	assert_int_equal(store_commit(w.store, a, &w.err), 0);
 	assert_int_equal(find(&w, 0, 7), a);
 	assert_int_equal(find(&w, 0, 8), 0);
@@ -191,7 +191,7 @@ static void test_limits(void **state)
 	identity.n_bytes = STORE_IMAGE_BYTES_MAX;
 	place = store_alloc(w.store, &identity, &check, &w.err);
 	assert_true(place != 0);
-	assert_int_equal(store_room_bytes(w.store, place), STORE_IMAGE_BYTES_MAX);
+	assert_int_equal(store_room_bytes(place), STORE_IMAGE_BYTES_MAX);
 	store_abort(w.store, place);
 	identity.n_bytes++;
 	assert_int_equal(store_alloc(w.store, &identity, &check, &w.err), 0);
