@@ -120,6 +120,14 @@ struct kv_head world_head(const struct world *w, enum kv_journal_mode mode, uint
 	return head;
 }
 
+void world_snap(struct world *w, enum kv_journal_mode mode)
+{
+	struct kv_head head = world_head(w, mode, 0);
+
+	world_make(w, "live", &head);
+	craft_snapshot(&w->a, "live", "snap");
+}
+
 struct object *world_find(const struct world *w, const char *name)
 {
 	return names_find(w->f->core, w->uid, name);
@@ -378,14 +386,10 @@ void world_damage(const struct world *w)
 /* A snapshot in a core whose engine goes wrong by these rules. */
 void world_begin_faulty(struct world *w, const char *rules)
 {
-	struct kv_head head;
-
 	setenv("KV_IO_FAULTS", rules, 1);
 	world_begin(w, &world_fields);
 	unsetenv("KV_IO_FAULTS");
-	head = world_head(w, KV_JOURNAL_REPLAY, 0);
-	world_make(w, "live", &head);
-	craft_snapshot(&w->a, "live", "snap");
+	world_snap(w, KV_JOURNAL_REPLAY);
 }
 
 /* What a failed job had in flight ends by itself. */

@@ -46,6 +46,8 @@ void world_begin_faulty(struct world *w, const char *rules);
 struct kv_head world_head(const struct world *w, enum kv_journal_mode mode, uint32_t n_marks);
 /* A sequence of that name and header over random bytes. */
 void world_make(struct world *w, const char *name, const struct kv_head *head);
+/* The same as "live", and a snapshot "snap" of it. */
+void world_snap(struct world *w, enum kv_journal_mode mode);
 struct object *world_find(const struct world *w, const char *name);
 
 /* ---- commands ----------------------------------------------------------------------------- */

@@ -21,15 +21,12 @@
 static void begin_operator(struct world *w, const char *rules)
 {
 	struct world_result result;
-	struct kv_head head;
 
 	setenv("KV_IO_FAULTS", rules, 1);
 	world_begin_as(w, &world_fields, 0, false);
 	unsetenv("KV_IO_FAULTS");
 	w->f->settings.n_jobs_max = 200;
-	head = world_head(w, KV_JOURNAL_REPLAY, 0);
-	world_make(w, "live", &head);
-	craft_snapshot(&w->a, "live", "snap");
+	world_snap(w, KV_JOURNAL_REPLAY);
 	result = world_save(w, "snap", "", false);
 	world_assert_ok(&result);
 }

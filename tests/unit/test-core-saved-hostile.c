@@ -563,16 +563,13 @@ static void test_each_length(void **state)
 	static struct kv_layer layers[2] = {{2, 8, 8, 0}, {1, 8, 8, 24}};
 	struct kv_layout layout = world_fields;
 	struct world_result result;
-	struct kv_head head;
 	struct world w;
 
 	(void)state;
 	layout.layers = layers;
 	layout.n_planes = 1;
 	world_begin(&w, &layout);
-	head = world_head(&w, KV_JOURNAL_NONE, 0);
-	world_make(&w, "live", &head);
-	craft_snapshot(&w.a, "live", "snap");
+	world_snap(&w, KV_JOURNAL_NONE);
 	result = world_save(&w, "snap", "", false);
 	world_assert_ok(&result);
 	world_reboot(&w, &layout);

@@ -147,7 +147,6 @@ static void test_first_tokens(void **state)
 {
 	static struct kv_layer plain[1] = {{2, 8, 8, 0}};
 	struct kv_layout layout = world_fields;
-	struct kv_head head;
 	struct world_result result, whole;
 	struct world w;
 
@@ -156,9 +155,7 @@ static void test_first_tokens(void **state)
 	layout.layers = plain;
 	layout.n_planes = 1;
 	world_begin(&w, &layout);
-	head = world_head(&w, KV_JOURNAL_NONE, 0);
-	world_make(&w, "live", &head);
-	craft_snapshot(&w.a, "live", "snap");
+	world_snap(&w, KV_JOURNAL_NONE);
 	whole = world_save(&w, "snap", "", false);
 	world_assert_ok(&whole);
 	result = world_load(&w, "snap", "cut", 7);
@@ -178,17 +175,14 @@ static void test_first_tokens(void **state)
 
 static void test_damaged(void **state)
 {
-	struct kv_head head;
 	struct world_result result;
 	struct world w;
 	uint64_t used;
 
 	(void)state;
 	world_begin(&w, &world_fields);
-	head = world_head(&w, KV_JOURNAL_NONE, 0);
 	srand(1);
-	world_make(&w, "live", &head);
-	craft_snapshot(&w.a, "live", "snap");
+	world_snap(&w, KV_JOURNAL_NONE);
 	result = world_save(&w, "snap", "", false);
 	world_assert_ok(&result);
 	world_damage(&w);
@@ -204,8 +198,7 @@ static void test_damaged(void **state)
 	assert_int_equal(result.status, KV_EPERM);
 	/* the same bytes, saved again, do not rest on the damaged block */
 	srand(1);
-	world_make(&w, "live", &head);
-	craft_snapshot(&w.a, "live", "snap");
+	world_snap(&w, KV_JOURNAL_NONE);
 	result = world_save(&w, "snap", "", false);
 	world_assert_ok(&result);
 	assert_int_equal(result.n_known, result.n_blocks - 1);
@@ -217,7 +210,6 @@ static void test_damaged(void **state)
 /* What is read wrong once, and right the second time, is loaded, and nothing is set aside. */
 static void test_read_twice(void **state)
 {
-	struct kv_head head;
 	struct world_result result;
 	struct world w;
 	uint64_t id;
@@ -226,9 +218,7 @@ static void test_read_twice(void **state)
 	setenv("KV_IO_FAULTS", "read:8:late=400", 1); /* the second read of block 0 */
 	world_begin(&w, &world_fields);
 	unsetenv("KV_IO_FAULTS");
-	head = world_head(&w, KV_JOURNAL_NONE, 0);
-	world_make(&w, "live", &head);
-	craft_snapshot(&w.a, "live", "snap");
+	world_snap(&w, KV_JOURNAL_NONE);
 	result = world_save(&w, "snap", "", false);
 	world_assert_ok(&result);
 	assert_int_equal(result.n_blocks, 7);
@@ -246,16 +236,13 @@ static void test_read_twice(void **state)
 
 static void test_no_room(void **state)
 {
-	struct kv_head head;
 	struct world_result result;
 	struct world w;
 	uint64_t used;
 
 	(void)state;
 	world_begin(&w, &world_fields);
-	head = world_head(&w, KV_JOURNAL_REPLAY, 0);
-	world_make(&w, "live", &head);
-	craft_snapshot(&w.a, "live", "snap");
+	world_snap(&w, KV_JOURNAL_REPLAY);
 	result = world_save(&w, "snap", "", false);
 	world_assert_ok(&result);
 	w.f->core->pool.user_bytes_max = world_used_bytes(&w) + 1;
@@ -276,15 +263,12 @@ static void test_no_room(void **state)
 /* The session goes while images are written: nothing is saved, nothing is lost count of. */
 static void test_session_goes(void **state)
 {
-	struct kv_head head;
 	struct world w;
 	struct craft b;
 
 	(void)state;
 	world_begin(&w, &world_fields);
-	head = world_head(&w, KV_JOURNAL_REPLAY, 0);
-	world_make(&w, "live", &head);
-	craft_snapshot(&w.a, "live", "snap");
+	world_snap(&w, KV_JOURNAL_REPLAY);
 	world_start_save(&w, "snap", "", false);
 	loop_once(w.f->env.loop, 0);
 	fake_client_kill(w.a.c);
