@@ -189,14 +189,18 @@ static void drop_unused(struct core *core)
 
 static bool is_known(const struct core *core, const struct kept *kept)
 {
+	const struct session *session;
+
 	switch (kept->kind) {
 	case KEPT_CATALOGUE: return true;
 	case KEPT_ARENA: return arenas_find(core, kept->id) != NULL;
-	case KEPT_SEGMENT:
+	case KEPT_SEGMENT: /* one that has ended has none */
+		session = session_find(core, kept->id);
+		return session && session->phase != SESSION_ENDED;
 	case KEPT_PIDFD: return session_find(core, kept->id) != NULL;
 	case KEPT_WATCH:
 		for (size_t i = 0; i < core->sessions.n; i++) {
-			const struct session *session = core->sessions.items[i].thing;
+			session = core->sessions.items[i].thing;
 
 			for (uint32_t w = 0; w < session->n_watches; w++)
 				if (session->watches[w].id == kept->id)

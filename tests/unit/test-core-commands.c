@@ -922,6 +922,41 @@ static void test_again_by_another(void **state)
 	end(&x);
 }
 
+static size_t count_kept(const struct fixture *x, enum kept_kind kind)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < x->f->n_kept; i++)
+		n += x->f->kept[i].kind == kind;
+	return n;
+}
+
+/* A core dies when it has noted that a session ended, and before the keeper let its segment go: the
+ * next one tells the keeper, also while the session waits for its process. */
+static void test_segment_of_an_ended_session(void **state)
+{
+	struct fixture x;
+	uint64_t session;
+	int fd;
+
+	(void)state;
+	begin(&x, 1u << 20);
+	fill(&x, x.a, new_seq(&x, x.a, 0, "seq", NULL), 8);
+	session = x.a->session;
+	fd = dup(session_find(x.f->core, session)->segment.fd);
+	assert_int_equal(count_kept(&x, KEPT_SEGMENT), 2);
+	fake_client_hang_up(x.a);
+	fake_settle(x.f);
+	assert_int_equal(session_find(x.f->core, session)->phase, SESSION_ENDED);
+	assert_int_equal(count_kept(&x, KEPT_SEGMENT), 1);
+	x.f->kept[x.f->n_kept++] = (struct kept){.kind = KEPT_SEGMENT, .id = session, .fd = fd};
+	assert_int_equal(fake_core_restart(x.f), 0);
+	assert_int_equal(session_find(x.f->core, session)->phase, SESSION_ENDED);
+	assert_int_equal(count_kept(&x, KEPT_SEGMENT), 1);
+	assert_int_equal(count_kept(&x, KEPT_PIDFD), 2);
+	end(&x);
+}
+
 static void test_damaged_catalogue(void **state)
 {
 	struct fixture x;
@@ -1019,6 +1054,8 @@ static const struct CMUnitTest tests[] = {
 	KT_TEST("a big reserve goes on a slice at a time, and back when its session ends",
 		test_big_reserve),
 	KT_TEST("watches are limited, survive the core and fire once", test_watches),
+	KT_TEST("the segment of a session that has ended is let go by the next core too",
+		test_segment_of_an_ended_session),
 	KT_TEST("only its own process takes a session up again", test_again_by_another),
 	KT_TEST("a damaged catalogue is refused whole", test_damaged_catalogue),
 	KT_TEST("a catalogue whose descriptors are lost is refused whole", test_lost_descriptors),
